@@ -17,6 +17,7 @@ from gridbot_client.protocol.messages import (
     SignedManifest,
     manifest_id,
 )
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_client.protocol.signatures import (
     Introduction,
     Revocation,
@@ -27,7 +28,7 @@ from gridbot_client.protocol.signatures import (
     revocation,
     verify,
 )
-from gridbot_client.work.manifests import Manifests
+from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.trust import Approval, Distrusted, Pins, Trust
 
 NOW = 1_800_000_000
@@ -339,3 +340,58 @@ def test_a_manifest_that_is_no_manifest_fails_its_replicas() -> None:
 @pytest.mark.parametrize("key", [b"", public(PROJECT)[:31], bytes(32)])
 def test_a_broken_key_signs_nothing(key: bytes) -> None:
     assert not verify(key, b"text", PROJECT.sign(b"text"))
+
+
+# ---------------------------------------------------------------------------------- programs
+
+TABLE = replace(
+    MANIFEST,
+    platforms=("linux-x86_64",),
+    programs=(
+        HostProgram("linux-x86_64", ("echo", "{x}")),
+        HostProgram("linux-x86_64 cpus=4", ("many", "{x}")),
+        HostProgram("linux-x86_64 gpu=nvidia", ("cuda", "{x}")),
+    ),
+)
+MACHINE = {"Platform": "linux-x86_64", "NumCpus": 4, "NumNvidiaGpus": 1}
+
+
+def judged(host: dict[str, Any], *owners: Ed25519PrivateKey) -> JudgedManifest:
+    """What a client on such a machine makes of the table."""
+    manifests = Manifests(trust(*owners), describe=lambda: host)
+    signed = by(PROJECT, OWNER, TABLE)
+    manifests.take_in({manifest_id(signed.text): signed})
+    found = manifests.get(manifest_id(signed.text))
+    assert found
+    return found
+
+
+def test_a_client_chooses_among_signed_programs_by_its_own_facts() -> None:
+    found = judged({**MACHINE, "NumCpus": 2, "NumNvidiaGpus": 0}, OWNER)
+    assert (found.manifest.command, found.manifest.resources.cpus) == (("echo", "{x}"), 1)
+    found = judged({**MACHINE, "NumNvidiaGpus": 0}, OWNER)
+    assert (found.manifest.command, found.manifest.resources.cpus) == (("many", "{x}"), 4)
+    assert found.approval
+
+
+def test_a_strangers_program_gets_no_gpu() -> None:
+    assert judged(MACHINE).manifest.command == ("many", "{x}")
+    assert judged({**MACHINE, "NumCpus": 2}).manifest.command == ("echo", "{x}")
+
+
+def test_a_bot_without_a_program_for_the_machine_does_not_run() -> None:
+    found = judged({**MACHINE, "Platform": "darwin-arm64"}, OWNER)
+    assert found.approval is None
+    assert found.rejection
+    assert found.rejection.reason == "no_program"
+    assert "linux-x86_64 gpu=nvidia" in found.rejection.detail
+
+
+def test_a_table_that_the_server_changed_is_not_believed() -> None:
+    manifests = Manifests(trust(OWNER), describe=lambda: MACHINE)
+    changed = replace(TABLE, programs=(*TABLE.programs, HostProgram("linux-x86_64 cpus=2", ("x",))))
+    forged = replace(by(PROJECT, OWNER, TABLE), text=changed.text())
+    manifests.take_in({manifest_id(forged.text): forged})
+    found = manifests.get(manifest_id(forged.text))
+    assert found
+    assert found.approval is None
