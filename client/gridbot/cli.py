@@ -41,6 +41,7 @@ _AUDIENCES = (
             "invite": "Print a line that lets another machine run your BOTs.",
             "policy": "Check, evaluate or simulate a policy, or print an example.",
             "key": "List, name and revoke the keys that sign your BOTs.",
+            "storage": "Add, list and remove buckets of yours to which outputs go.",
             "data": "Copy files between places as jobs, through failures and crashes.",
             "rsl": "Check job descriptions of Globus GRAM, and print what they become.",
             "ftsh": "Run scripts of the fault tolerant shell: retries, alternatives, time limits.",

@@ -19,6 +19,7 @@ from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Stor
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
 
 _MOST_NAME = 100  # characters of the project's name
+_ENDPOINT = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 MOST_TRANSITIONERS = 16  # of a machine: each has connections of its own
 
 
@@ -48,6 +49,8 @@ class Settings:
     # Notices may be posted into private networks: RFC 1918, 6598 (100.64/10), 4193, fec0::/10.
     private_webhooks: bool = False
     webhook_networks: str = ""  # further ones, the server's own too: "127.0.0.1/32, fe80::/10"
+    # Object stores to which outputs may go that owners name: "https://s3.example.org, https://…".
+    storage_endpoints: str = ""
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     silent_seconds: int = 60  # least time without a request after which a client is silent
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
@@ -95,6 +98,17 @@ class Settings:
             raise SettingsError(
                 f"webhook_networks: {error}; write 10.1.0.0/16, fe80::/10"
             ) from None
+
+    @property
+    def allowed_endpoints(self) -> Sequence[str]:
+        """Addresses that `storage_endpoints` names.  Raises SettingsError."""
+        found = [
+            url.strip().rstrip("/") for url in self.storage_endpoints.split(",") if url.strip()
+        ]
+        for url in found:
+            if not _ENDPOINT.fullmatch(url):
+                raise SettingsError(f"storage_endpoints: {url!r} is no https://HOST or http://HOST")
+        return found
 
     @property
     def buffer_path(self) -> Path:
@@ -146,6 +160,11 @@ class Settings:
     def boinc_public_path(self) -> Path:
         """Its public half, put here before the first start when the private one is elsewhere."""
         return self.data / "boinc.pub"
+
+    @property
+    def storage_key_path(self) -> Path:
+        """The key under which the database keeps the secrets of owners' storages."""
+        return self.data / "storage.key"
 
     @property
     def files(self) -> Path:
@@ -251,7 +270,7 @@ def _check(settings: Settings) -> None:
         split_bind(settings.mail_relay)
     if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", settings.mail_from):
         raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
-    _ = settings.allowed_networks
+    _ = settings.allowed_networks, settings.allowed_endpoints
     _check_openid(settings)
     if settings.files_url is not None:
         try:

@@ -26,7 +26,7 @@ from tests.console.test_entry import HTML, logged_in, token_in
 from tests.console.test_pages import audit
 from tests.http.loopback import serve
 
-from gridbot_server.console import asking
+from gridbot_server.console import openid
 from gridbot_server.storage import db
 
 Site = tuple[str, Stage, Provider]
@@ -291,7 +291,7 @@ def test_an_answer_without_an_end_is_not_read_to_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, stage, provider = site
-    monkeypatch.setattr(asking, "_SECONDS", 1.0)
+    monkeypatch.setattr(openid, "_ASKING_SECONDS", 1.0)
     asked = provider.app.view_functions
     for name in ("show_keys", "exchange"):
         for endless in (lambda: repeat(b" " * 10_000), drops):
@@ -322,7 +322,7 @@ def _drip(door: socket.socket, answer: bytes) -> None:
 def test_an_answer_whose_head_has_no_end_is_broken_off(
     answer: bytes, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_SECONDS", 1.0)
+    monkeypatch.setattr(openid, "_ASKING_SECONDS", 1.0)
     with dripping(answer) as issuer:
         knobs = {"oidc_issuer": issuer, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
         with served(dsn, tmp_path, **knobs) as (url, _):

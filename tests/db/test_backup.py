@@ -1,12 +1,13 @@
 """A backup leaves word of itself."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from gridbot_server.settings import Settings
-from gridbot_server.storage import db
+from gridbot_server.storage import db, storage_key
 from gridbot_server.supervision.archive import back_up
 
 
@@ -20,6 +21,19 @@ def test_the_last_backup_is_noted_once_it_is_whole(
     rows = conn.execute("SELECT value FROM setting WHERE name = 'backup'").fetchall()
     ((value,),) = rows
     assert json.loads(value)["file"] == str(tmp_path / "monday.tar")
+
+
+def test_a_backup_holds_the_key_of_owners_storages(
+    conn: db.Connection, dsn: str, tmp_path: Path
+) -> None:
+    settings, archive = Settings(data=tmp_path / "data", dsn=dsn), tmp_path / "backup.tar"
+    settings.make_directories()
+    storage_key.create(settings.storage_key_path)
+    back_up(settings, dsn, archive, lambda _: None)
+    with tarfile.open(archive) as made:
+        kept = made.extractfile("settings/storage.key")
+        assert kept is not None
+        assert kept.read() == settings.storage_key_path.read_bytes()
 
 
 def test_a_backup_is_whole_also_where_no_word_of_it_can_be_left(

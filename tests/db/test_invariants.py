@@ -88,6 +88,11 @@ BREAKS = {
     "an_output_has_its_content": "UPDATE output SET content = 'lie' WHERE bot = 1",
     "an_output_belongs_to_its_bots_owner": "INSERT INTO blob VALUES (sha256('x'), '', 1);"
     " UPDATE output SET content = NULL, sha256 = sha256('x'), size = 1 WHERE bot = 1",
+    "what_counts_as_published_is_in_the_storage_or_lost": "INSERT INTO owner_storage"
+    " (owner, name, tag, place, access_key, secret_key)"
+    " SELECT owner, 'lab', 'tag', 's3://x', 'key', '' FROM bot WHERE id = 1;"
+    " UPDATE bot SET owner_storage = (SELECT id FROM owner_storage), published = outcomes"
+    " WHERE id = 1",
     "a_claimed_copy_has_a_claimant": "UPDATE requeue SET machine = NULL, claimed_until = now()"
     " WHERE bot = 4",
     "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",

@@ -35,6 +35,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "network": _FLAG,
     "growing": _FLAG,
     "group": _TEXT,
+    "outputs_to": _TEXT,
     "together": _NUMBER,
     "gather": (str, int, float),
     "checkpoint": _TEXTS,

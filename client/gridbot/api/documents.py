@@ -100,6 +100,8 @@ class BotDetails(BotSummary):
     waits_for_signature: bool
     signed_for_boinc: bool
     boinc_unsuitable: str | None
+    outputs_to: str | None
+    unpublished: int | None
     boinc_url: str | None
     mean_turnaround_seconds: float | None
     cut_off: int
@@ -300,6 +302,8 @@ class ResultOutput(TypedDict):
     sha256: str
     size: int
     content: NotRequired[str]
+    place: NotRequired[str]
+    lost: NotRequired[bool]
 
 
 class ResultLine(TypedDict):

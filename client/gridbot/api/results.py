@@ -35,7 +35,8 @@ class Real(float):
 class OutputFile:
     """One output file of a job; its content is downloaded when it is read.
 
-    One that `came_inline`, in its result, may be no file at the server.
+    One that `came_inline`, in its result, may be no file at the server.  `place` is where it is in
+    a storage of this user, once it is published there; `is_lost` says that it is there no more.
     """
 
     name: str
@@ -45,6 +46,8 @@ class OutputFile:
     _connection: Connection = field(repr=False, compare=False)
     _content: bytes | None = field(default=None, repr=False)
     came_inline: bool = field(default=False, repr=False, compare=False)
+    place: str = ""
+    is_lost: bool = False
 
     @property
     def is_here(self) -> bool:
@@ -142,6 +145,8 @@ def result_of(
                 f"/bots/{bot}/outputs/{row['seq']}/{quote(name)}",
                 connection,
                 _content(output),
+                place=output.get("place", ""),
+                is_lost=output.get("lost", False),
             )
             for name, output in (row.get("outputs") or {}).items()
         },

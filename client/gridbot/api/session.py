@@ -146,6 +146,7 @@ class Session:
         boinc_api: bool = False,
         growing: bool = False,
         reuse: bool = False,
+        outputs_to: str = "",
         group: str = Submission.group,
         idempotency_key: str | None = None,
         base: Path | None = None,

@@ -93,6 +93,8 @@ class Submission:
     With `reuse`, a job that this user's BOTs have run already gets that outcome, and does not run:
     the same command, arguments, files, environment, image and names of outputs, and an answer that
     is at least as sure.
+    `outputs_to` names a storage of this user (`gridbot storage add`): hosts send outputs there, and
+    the server keeps those alone that travel in reports.
     `group` is a label that BOTs share: their results are one stream (`Session.group`).
     The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
     "5%"; also if its first replicas all fail alike, unless that is "100%".
@@ -142,6 +144,7 @@ class Submission:
     boinc_api: bool = False
     growing: bool = False
     reuse: bool = False
+    outputs_to: str = ""
     group: str = ""
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
@@ -473,6 +476,7 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "tail_sticky": submission.tail_sticky,
         **({"growing": True} if submission.growing else {}),
         **({"reuse": True} if submission.reuse else {}),
+        **({"outputs_to": submission.outputs_to} if submission.outputs_to else {}),
         **({"group": submission.group} if submission.group else {}),
         **({"gather_seconds": _gathering(submission)} if submission.together > 1 else {}),
     }

@@ -279,6 +279,11 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
     " environment and outputs.",
 )
 @click.option(
+    "--outputs-to",
+    metavar="NAME",
+    help="Storage of yours to which outputs go (gridbot storage add).  [default: the server]",
+)
+@click.option(
     "--group",
     metavar="NAME",
     help="Label of BOTs that are followed, collected and cancelled together (gridbot group)."

@@ -148,12 +148,16 @@ def _document(result: Result) -> dict[str, Any]:
             name: str(value) if isinstance(value, float) else value
             for name, value in result.args.items()
         },
-        "outputs": {
-            name: {"sha256": output.sha256, "size": output.size}
-            for name, output in result.outputs.items()
-        },
+        "outputs": {name: _output_document(output) for name, output in result.outputs.items()},
         "stdout": _preview(result),
     }
+
+
+def _output_document(output: OutputFile) -> dict[str, Any]:
+    document: dict[str, Any] = {"sha256": output.sha256, "size": output.size}
+    if output.place:
+        document["place"] = output.place
+    return {**document, "lost": True} if output.is_lost else document
 
 
 def _cells(result: Result, columns: Sequence[str], stdout: str) -> list[str]:
@@ -171,7 +175,8 @@ def _preview(result: Result) -> str:
     if output is None:
         return ""
     if not output.is_here:
-        return f"({size(output.size)})"
+        where = " lost" if output.is_lost else f" {output.place}" if output.place else ""
+        return f"({size(output.size)}{where})"
     return first_line(output.read().decode("utf-8", "replace"), CELL_CHARACTERS)
 
 

@@ -86,6 +86,7 @@ class _WaitingBot(QueuedBot):
     signed_for_boinc: bool
     boinc_unsuitable: str | None
     suspended: str | None
+    has_storage: bool
 
     def demand(self, queue: Record) -> BotRequirements:
         """Return what it asks of hosts now; raise ParseError or SemanticError."""
@@ -104,6 +105,7 @@ class _WaitingBot(QueuedBot):
             now=now,
             stock_platforms=stock_platforms(manifest) if self.signed_for_boinc else (),
             boinc_unsuitable=self.boinc_unsuitable,
+            has_storage=self.has_storage,
         )
 
 

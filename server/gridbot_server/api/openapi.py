@@ -57,6 +57,7 @@ _TAGS = {
     "owners": "People who may submit.",
     "signing": "Keys that sign BOTs: a person's own, and the project's.",
     "rpc": "Requests for work of execution clients.",
+    "storages": "Buckets of owners, to which outputs of their BOTs go.",
     "teams": "Teams of volunteers.",
     "tokens": "Keys.",
     "uploads": "Outputs of replicas: resumable uploads.",

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -20,7 +21,8 @@ from gridbot_server.api.content import reader, send_content, sends_content
 from gridbot_server.api.pages import R, by_cursor
 from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import JSON_LINES, query, sends
-from gridbot_server.errors import ObjectNotFound, RequestError
+from gridbot_server.api.stored_outputs import send_stored, storage_of
+from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import Services, connection, current
@@ -55,7 +57,9 @@ class ResultRow:
     name: str | None  # of the output; None: it has none
     sha256: bytes
     size: int
-    content: bytes | None  # None: it lies in the file store
+    content: bytes | None  # None: it lies in the file store, or its owner's storage
+    place: str | None  # in its owner's storage, once it is published there
+    is_lost: bool  # from there
 
     def told(self) -> Mapping[str, Any]:
         """What its line tells beside what all lines do."""
@@ -146,20 +150,28 @@ def fetch_output(bot: int, seq: int, name: str) -> Response:
         bot_owner(conn, bot)
         values = {"bot": bot, "seq": seq, "name": name}
         output = rows.read_one(conn, _Output, SQL["output"], values)
+        storage = storage_of(conn, bot)
     if output is None:
         raise ObjectNotFound(f"job {seq} of BOT {bot} has no output {name[:200]!r} (yet)")
     if output.content is not None:
         return Response(output.content, mimetype="application/octet-stream")
+    if storage is not None:
+        return send_stored(storage, bot, seq, name)
     return send_content(output.sha256.hex())
 
 
 @blueprint.get("/archive")
 @auth.rule("user")
 @query(after=AFTER)
-@sends("application/x-tar")
+@sends("application/x-tar", errors=(HTTPStatus.CONFLICT,))
 def fetch_archive(bot: int, after: int) -> Response:
     """Stream a tar archive of all outputs, as SEQ/NAME."""
     store = current().store
+    with connection() as conn:
+        bot_owner(conn, bot)
+        storage = storage_of(conn, bot)
+    if storage is not None:
+        raise Conflict(f"outputs of BOT {bot} are in storage {storage.name}: {storage.shown}/{bot}")
     pages = _outcome_pages(bot, _OutputRow, SQL["outputs"], after, MAX_BIGINT)
     response = Response(_tar(store, pages), mimetype="application/x-tar")
     response.headers["Content-Disposition"] = f'attachment; filename="bot-{bot}.tar"'
@@ -187,14 +199,20 @@ def stream_logs(
 
 
 def output_bytes(bot: int, seq: int, name: str, most: int) -> bytes | None:
-    """Return the first bytes of an output of a BOT that the caller has seen; None if it is gone."""
+    """Return the first bytes of an output of a BOT that the caller has seen.
+
+    None if it is gone, or in a storage of its owner.
+    """
     with connection() as conn:
         values = {"bot": bot, "seq": seq, "name": name}
         output = rows.read_one(conn, _Output, SQL["output"], values)
+        storage = storage_of(conn, bot)
     if output is None:
         return None
     if output.content is not None:
         return output.content[:most]
+    if storage is not None:
+        return None  # it may take long to answer
     return current().store.beginning(output.sha256.hex(), most)
 
 
@@ -291,10 +309,14 @@ def _result(outputs: Sequence[ResultRow]) -> dict[str, Any]:
 
 
 def _output_document(row: ResultRow) -> dict[str, Any]:
-    document = {"sha256": row.sha256.hex(), "size": row.size}
-    if row.content is None:
-        return document
-    return {**document, "content": b64encode(row.content).decode()}
+    document: dict[str, Any] = {"sha256": row.sha256.hex(), "size": row.size}
+    if row.place is not None:
+        document["place"] = row.place
+    if row.is_lost:
+        document["lost"] = True
+    if row.content is not None:
+        document["content"] = b64encode(row.content).decode()
+    return document
 
 
 def _tar(store: Store, pages: Iterable[list[_OutputRow]]) -> Iterator[bytes]:

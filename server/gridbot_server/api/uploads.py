@@ -17,13 +17,16 @@ from gridbot_client.protocol.messages import MAX_OUTPUTS, Manifest, ReplicaId, f
 from gridbot_server.api.content import key_holder
 from gridbot_server.api.parameters import checked_sha256, number, sha256
 from gridbot_server.api.schema import BYTES, answers, query, sends, takes
+from gridbot_server.api.stored_outputs import check_arrived, destination, storage_of
 from gridbot_server.bots.outputs import is_wanted
+from gridbot_server.cycles.storages.place import MOST_BYTES
 from gridbot_server.errors import (
     Conflict,
     Gone,
     ObjectNotFound,
     ServerBusy,
     TooLarge,
+    WrongOffset,
 )
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
@@ -84,6 +87,7 @@ class _AskedReplica:
     is_held: bool  # this client holds or held it
     manifest: str
     args: dict[str, Any]  # of the job
+    has_storage: bool  # of its owner's, to which the outputs go
     others: int  # outputs beside the one in question
     bytes: int  # of these
 
@@ -97,7 +101,10 @@ def find_output_offset(
 ) -> Response:
     """Tell how much of an output has arrived."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
-    return offset_answer(output.upload, _has_output(output))
+    asked, is_here = _looked_up(output)
+    if asked.has_storage:  # where there is nothing between nothing and all
+        return _told_offset(size if is_here else 0, is_complete=is_here, goes_elsewhere=True)
+    return offset_answer(output.upload, is_here)
 
 
 @blueprint.put("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>")
@@ -110,8 +117,11 @@ def receive_output(
 ) -> UploadProgress | Response:
     """Take the bytes of an output from `offset` on."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
-    if _has_output(output):
+    asked, is_here = _looked_up(output)
+    if is_here:
         return UploadProgress(offset=size, complete=True)
+    if asked.has_storage:
+        return _receive_stored(output, Manifest.from_text(asked.manifest), offset)
     client = auth.client()
     party = Party(f"client {client.id}", f"owner {client.owner}")
     received = receive_part(output.upload, offset, party)
@@ -184,7 +194,30 @@ def checked_size(size: int, most: int) -> int:
     return size
 
 
-def _check_replica(conn: Connection, output: OutputUpload) -> None:
+def _receive_stored(
+    output: OutputUpload, manifest: Manifest, offset: int
+) -> UploadProgress | Response:
+    """Say where an output goes that its owner has elsewhere; once it is there, note it."""
+    size = checked_size(output.upload.size, MOST_BYTES)
+    if request.content_length:
+        raise Conflict(f"outputs of BOT {output.id.bot} go to a storage: ask where, without a body")
+    with connection() as conn:
+        storage = storage_of(conn, output.id.bot)
+    if storage is None:
+        raise _gone(output.id.bot)
+    if offset != size:
+        if offset:
+            raise WrongOffset(f"offset {offset} is not 0", offset=0)
+        return _sent_on(destination(storage, output.values, manifest.max_output_bytes))
+    check_arrived(storage, output.values)
+    with connection() as conn, conn.transaction():
+        if rows.fetch_value(conn, int, SQL["lock_bot"], output.values) is None:
+            raise _gone(output.id.bot)
+        _add_output(conn, output)
+    return UploadProgress(offset=size, complete=True)
+
+
+def _check_replica(conn: Connection, output: OutputUpload) -> _AskedReplica:
     """Make sure that this client holds or held the replica, which has such an output, so large."""
     values = {**output.values, "client": auth.client().id}
     replica = rows.read_one(conn, _AskedReplica, SQL["replica"], values)
@@ -203,18 +236,25 @@ def _check_replica(conn: Connection, output: OutputUpload) -> None:
         )
     if replica.others >= MAX_OUTPUTS:
         raise TooLarge(f"the replica has {replica.others} outputs already, at most {MAX_OUTPUTS}")
+    return replica
 
 
 def _gone(bot: int) -> Gone:
     return Gone(f"BOT {bot} is cancelled or gone, its outputs are not wanted")
 
 
-def _has_output(output: OutputUpload) -> bool:
-    """Whether this client's replica has the output already; raises if it may not have it."""
+def _looked_up(output: OutputUpload) -> tuple[_AskedReplica, bool]:
+    """What is asked of this client's replica, and whether the output is where it belongs.
+
+    Raises if it may not have it.
+    """
     with connection() as conn:
-        _check_replica(conn, output)
-        is_known = conn.execute(SQL["has_output"], output.values).fetchone() is not None
-    return is_known and current().store.size(output.upload.sha256) == output.upload.size
+        asked = _check_replica(conn, output)
+        is_known = rows.has_row(conn, SQL["has_output"], output.values)
+    # The row alone does not do for a file of ours, which may have been lost with a disk.
+    is_ours = is_known and not asked.has_storage
+    is_lost = is_ours and current().store.size(output.upload.sha256) != output.upload.size
+    return asked, is_known and not is_lost
 
 
 def _has_blob(upload: Upload) -> bool:
@@ -280,10 +320,14 @@ def _add_output(conn: Connection, output: OutputUpload) -> None:
 def offset_answer(upload: Upload, is_complete: bool) -> Response:
     """Answer how much of an upload has arrived."""
     offset = upload.size if is_complete else current().store.offset(upload)
+    return _told_offset(offset, is_complete=is_complete, goes_elsewhere=current().store.takes_parts)
+
+
+def _told_offset(offset: int, *, is_complete: bool, goes_elsewhere: bool) -> Response:
     headers = {
         "Upload-Offset": str(offset),
         "Upload-Complete": _flag(is_complete),
-        "Upload-Redirect": _flag(current().store.takes_parts),
+        "Upload-Redirect": _flag(goes_elsewhere),
     }
     return Response(status=HTTPStatus.OK, headers=headers)
 

@@ -35,7 +35,7 @@ from gridbot_server.errors import (
 )
 from gridbot_server.http.auth import Key
 from gridbot_server.models.requests import SubmissionRequest
-from gridbot_server.signing.stock_clients import StockClients, Unsuitable
+from gridbot_server.signing.stock_clients import TO_STORAGE, StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import API, NO_GRID, Counters
 from gridbot_server.storage.db import PostgresConnection
@@ -94,7 +94,9 @@ def submit(
             _reuse(conn, bot)
         known_answers.insert(conn, bot, draft.known)
         _copy_parts(conn, bot, parts)
-        if signer is not None:
+        if body.outputs_to is not None:
+            conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": TO_STORAGE})
+        elif signer is not None:
             _sign_for_stock(conn, bot, draft, stock)
     return SubmissionReceipt(bot, is_new=True)
 
@@ -427,6 +429,7 @@ def _insert(
         "size": draft.size,
         "compare_with": bytes.fromhex(body.comparison.sha256) if body.comparison else None,
         "bot_group": _group(conn, owner, body.group),
+        "owner_storage": _storage(conn, owner, body.outputs_to),
     }
     bot = fetch_value(conn, int, SQL["insert_bot"], values)
     assert bot is not None, "it is inserted"
@@ -439,6 +442,17 @@ def _group(conn: PostgresConnection, owner: int, name: str | None) -> int | None
     if name is None:
         return None
     return fetch_value(conn, int, GROUPS["join"], {"owner": owner, "name": name})
+
+
+def _storage(conn: PostgresConnection, owner: int, name: str | None) -> int | None:
+    if name is None:
+        return None
+    found = fetch_value(conn, int, SQL["storage"], {"owner": owner, "name": name})
+    if found is None:
+        raise RequestError(
+            f"outputs_to: you have no storage {name}; to add it: gridbot storage add {name} s3://…"
+        )
+    return found
 
 
 def _insert_jobs(conn: PostgresConnection, bot: int, draft: Draft) -> None:

@@ -407,7 +407,21 @@ def _check_limits(body: SubmissionRequest) -> Validator:
     except UnknownValidator as error:
         raise RequestError(str(error)) from None
     _check_comparison(validator, body.comparison)
+    _check_storage(body, validator)
     return validator
+
+
+def _check_storage(body: SubmissionRequest, validator: Validator) -> None:
+    """Refuse what needs contents at this server, where outputs go elsewhere."""
+    if body.outputs_to is None:
+        return
+    if validator.kind != "exact":
+        raise RequestError(
+            f"outputs_to: the validator {body.validator} compares contents, which are not at the"
+            " server; only exact goes with it"
+        )
+    if body.reuse:
+        raise RequestError("outputs_to: answers that are reused are at the server, not there")
 
 
 def _check_comparison(validator: Validator, program: File | None) -> None:

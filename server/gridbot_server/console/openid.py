@@ -20,14 +20,15 @@ from urllib.parse import quote, unquote
 
 import requests
 
-from gridbot_server.console.asking import bounded
 from gridbot_server.errors import Forbidden, ServerBusy
+from gridbot_server.overload.asking import bounded
 from gridbot_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from authlib.integrations.requests_client import OAuth2Session
 
 BACK = "/login/openid/back"  # where the provider sends browsers, exactly
+_ASKING_SECONDS, _MOST_ANSWER_BYTES = 5.0, 256 << 10  # of a session, and of each answer
 _AT_ONCE = 4  # log-ins that wait for it: others keep the threads
 _NAMES_ITSELF = "authorization_response_iss_parameter_supported"  # in each answer (RFC 9207)
 _KEPT_SECONDS, _LEAST_SECONDS = 3600.0, 30.0  # for which its keys are known, and between two looks
@@ -127,7 +128,7 @@ class OpenIdProvider:
         from authlib.common.errors import AuthlibBaseError
 
         place = self._endpoint("token_endpoint")
-        with self._session() as session, bounded(session):
+        with self._session() as session, bounded(session, _ASKING_SECONDS, _MOST_ANSWER_BYTES):
             try:
                 given = session.fetch_token(
                     place, code=code, code_verifier=verifier, allow_redirects=False
@@ -208,7 +209,7 @@ class OpenIdProvider:
         known = self._known.get(url)
         if known is not None and time.monotonic() < known[0] + _KEPT_SECONDS:
             return known[1]
-        with requests.Session() as session, bounded(session):
+        with requests.Session() as session, bounded(session, _ASKING_SECONDS, _MOST_ANSWER_BYTES):
             answer = session.get(url, headers=_PLAIN, allow_redirects=False)
         answer.raise_for_status()
         found = answer.json()

@@ -25,6 +25,7 @@ from gridbot_server.cycles import (
 from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.cycles.notices import cycle as notices
 from gridbot_server.cycles.silence import PASS_SECONDS, Silence
+from gridbot_server.cycles.storages.cycle import StorageTurns
 from gridbot_server.history import sums
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
@@ -64,6 +65,7 @@ def schedules(settings: Settings) -> list[Schedule]:
     spending, silence = Spending(), Silence(settings.silent_seconds)
     deadlines = deadline.DeadlineCycle()
     watch = notices.ServerWatch(lambda: notices.trouble_of(settings))
+    storages = StorageTurns(settings)
     comparing = Comparing(
         settings.open_store(),
         settings.comparison_workers,
@@ -92,6 +94,7 @@ def schedules(settings: Settings) -> list[Schedule]:
             10.0,
             lambda conn: checkpoints.run_once(conn, settings.open_store(), datetime.now(UTC)),
         ),
+        Schedule("storages", 2.0, storages.run_once, False),
         Schedule("deletion", 1.0, retention.run_once, False),  # half of the time at most
         Schedule("live output", 10.0, live_output.run_once, False),
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),

@@ -72,6 +72,7 @@ class Candidate:
     group_usage: float = 0.0
     together: int = 1  # jobs of a gang
     boinc_api: bool = False  # its program is made for BOINC's API
+    has_storage: bool = False  # of its owner's, to which its outputs go
     gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
     lacks: int | None = None  # members of the gang that gathers, or may begin to; None: no gangs
     gang: int | None = None  # the number of the gang that gathers: all at hand is of it

@@ -52,6 +52,7 @@ class Entry:
     known: Collection[int]  # jobs whose answers its owner knows
     rounds: range  # of replicas that run this version of the manifest, as far as it is known
     group: GroupShare | None  # in which it competes with the rest of its owner's
+    has_storage: bool  # of its owner's, to which its outputs go
 
     @property
     def among_strangers(self) -> bool:
@@ -83,6 +84,7 @@ class _Row(NamedTuple):
     known: list[int] | None
     group_id: int | None
     group_share: float | None
+    has_storage: bool
 
 
 class _Link(NamedTuple):
@@ -142,7 +144,18 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     wanted = (manifest.resources, manifest.platforms, manifest.programs, manifest.walls.level)
     made_there = identity if manifest.has_environment else ""
     is_gang = manifest.together > 1
-    needs = repr((row.owner, signers, wanted, stock, made_there, is_gang, manifest.boinc_api))
+    needs = repr(
+        (
+            row.owner,
+            signers,
+            wanted,
+            stock,
+            made_there,
+            is_gang,
+            manifest.boinc_api,
+            row.has_storage,
+        )
+    )
     return Entry(
         version=row.version,
         name=row.name,
@@ -165,4 +178,5 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         group=GroupShare(row.group_id, row.group_share)
         if row.group_id is not None and row.group_share is not None
         else None,
+        has_storage=row.has_storage,
     )

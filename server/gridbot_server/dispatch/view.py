@@ -335,6 +335,7 @@ def _candidate(
         share=entry.share,
         together=entry.manifest.together,
         boinc_api=entry.manifest.boinc_api,
+        has_storage=entry.has_storage,
     )
 
 

@@ -93,6 +93,7 @@ class Services:
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
     prospects: RateLimiter = field(init=False)  # of looks at what there is for a client
+    storages: Slots = field(init=False)  # of requests that wait for an owner's storage
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.PostgresConnection] | None = None
@@ -107,6 +108,7 @@ class Services:
         self.uploads = Slots(max(1, threads // 2))
         self.downloads = Slots(max(1, threads * 3 // 8))
         self.prospects = RateLimiter(os.urandom(16), *_PROSPECTS)
+        self.storages = Slots(max(1, threads // 4))
 
     @property
     def pool(self) -> ConnectionPool[db.PostgresConnection]:

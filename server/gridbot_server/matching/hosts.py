@@ -22,6 +22,7 @@ from gridbot_server.matching.requirements import (
     NOT_AT_HOME,
     ONLY_STOCK,
     RESOURCES,
+    STAYS_HERE,
     TOO_OLD,
     UNFIT,
     Resource,
@@ -80,6 +81,7 @@ class BotRequirements:
     queue: Record
     now: float  # the time that policies see, seconds since 1970
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
+    has_storage: bool = False  # of its owner's, to which its outputs go
     boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
 
     @property
@@ -334,8 +336,9 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
         yield _needed("containers", words, lambda known: known.lacks["containers"])
     if demand.manifest.has_environment:
         yield _needed("environment", UNFIT, lambda known: known.lacks["environment"])
-    if demand.manifest_version > 2:
-        yield _needed("client", TOO_OLD, lambda known: known.lacks["client"])
+    if demand.manifest_version > 2 or demand.has_storage:
+        words = TOO_OLD if demand.manifest_version > 2 else STAYS_HERE
+        yield _needed("client", words, lambda known: known.lacks["client"])
     if demand.together > 1:
         yield _needed("gang", NOT_AT_HOME, lambda known: known.lacks["gang"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"

@@ -71,6 +71,10 @@ class Work(Protocol):
     def boinc_api(self) -> bool:
         """Whether its program is made for BOINC's API."""
 
+    @property
+    def has_storage(self) -> bool:
+        """Whether its outputs go to a storage of its owner's."""
+
 
 class Worker(Protocol):
     """A client of a host."""
@@ -136,6 +140,10 @@ TOO_OLD = (
 )
 
 NOT_WANTED = "the client asks for work for other processors now"
+
+# Clients send outputs past the server since before they know manifests of this version.
+_SENDS_ELSEWHERE = 7
+STAYS_HERE = "the client is too old to send outputs to a storage of the BOT's owner: update it"
 
 UNVERIFIABLE = "the client is too old to check the BOT's signatures: update it"
 
@@ -283,8 +291,11 @@ def _native_lacks(
             yield Lack("platform", _needs_platform(places(work.programs)))
     elif work.platforms and worker.attributes.get("Platform") not in work.platforms:
         yield Lack("platform", _needs_platform(work.platforms))
-    if work.manifest_version > (number(worker.attributes.get("ManifestVersion")) or 2):
+    manifest_version = number(worker.attributes.get("ManifestVersion")) or 2
+    if work.manifest_version > manifest_version:
         yield Lack("client", TOO_OLD)
+    elif work.has_storage and manifest_version < _SENDS_ELSEWHERE:
+        yield Lack("client", STAYS_HERE)
     if wanted.gpus and work.image:
         yield Lack("containers", "containers get no GPUs")
     is_at_home = _is_at_home(worker, work)

@@ -228,6 +228,7 @@ class SubmissionRequest(Body):
     growing: bool = False  # it takes further jobs until it is closed
     reuse: bool = False  # jobs whose very derivation has an outcome of this owner get that
     group: GroupName | None = None  # of its owner's; made by its first BOT
+    outputs_to: GroupName | None = None  # a storage of its owner's, to which outputs go
     job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
     walls: WantedWalls = WantedWalls()
     exit_codes: Annotated[list[ExitCode], Field(min_length=1, max_length=256)] | Literal["any"] = [
@@ -253,6 +254,18 @@ class SubmissionRequest(Body):
     programs: Annotated[list[ProgramOf], Field(max_length=MAX_PROGRAMS)] = []
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
+
+
+class StorageRequest(Body):
+    """`POST /storages`."""
+
+    name: GroupName
+    place: Text
+    """s3://BUCKET/PREFIX?endpoint=https://…, an endpoint that the server's operator allows."""
+
+    access_key: Text
+    secret_key: Text
+    """Kept encrypted, and never told again."""
 
 
 class GangMember(Body):

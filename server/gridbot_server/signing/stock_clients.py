@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # `gridbot app` runs on machines without the database's packa
     from gridbot_server.storage.db import Connection
 
 
+TO_STORAGE = "their outputs go to a storage, to which only native clients send"
+
+
 class Unsuitable(ValueError):
     """A stock client cannot run this; native clients can.  The message says why."""
 

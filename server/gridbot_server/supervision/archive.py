@@ -57,7 +57,7 @@ FORMAT = 1
 _HEAD, DUMP, _END = "gridbot-backup.json", "database.dump", "complete.json"
 _OBJECTS = "objects.txt"
 KEPT = ("settings.json", "operator.key", "signing.key", "project.key", "project.pub", "boinc.key",
-         "boinc.pub")  # fmt: skip
+         "boinc.pub", "storage.key")  # fmt: skip
 MEMBER = re.compile(
     rf"(?:settings/(?:{'|'.join(map(re.escape, KEPT))})|files/[0-9a-f]{{2}}/[0-9a-f]{{62}}"
     rf"|{re.escape(DUMP)}|{re.escape(_HEAD)}|{re.escape(_END)}|{re.escape(_OBJECTS)})"

@@ -104,6 +104,7 @@ WHOLE_FILES: Mapping[str, str] = MappingProxyType(
         "gangs.sql": _GANGS,
         "known_answers.sql": _STRANGERS,
         "notices.sql": _FOR_PEOPLE,
+        "owner_storage.sql": _FILES,
         "retention.sql": _FOR_PEOPLE,
     }
 )

@@ -85,7 +85,7 @@ def test_the_server_itself_asks_no_address_but_its_object_store_and_those_of_not
         "storage/files/s3.py",
         "cycles/notices/delivery.py",  # tests/http/test_notices.py: never one of its own network
         "console/openid.py",  # the provider at which people log in, which the settings name
-        "console/asking.py",  # the same, bounded in time
+        "overload/asking.py",  # the same and owners' storages, bounded in time
         "commands/app.py",  # a command of those who sign, which asks their server
         "supervision/lock_file.py",  # is the server at its own address healthy?
     }

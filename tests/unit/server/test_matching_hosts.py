@@ -112,6 +112,7 @@ class Signed:
     programs: tuple[HostProgram, ...] = ()
     together: int = 1
     boinc_api: bool = False
+    has_storage: bool = False
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ class Work:
     programs: Sequence[HostProgram] = ()
     together: int = 1
     boinc_api: bool = False
+    has_storage: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gridbot_server.boinc.application.offers import content_md5s, keep_scripts, 
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
-from gridbot_server.signing.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import TO_STORAGE, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import Store
@@ -75,6 +75,7 @@ class _Bot(NamedTuple):
     manifest: str
     is_offered: bool
     is_replaced: bool  # its manifest, by a retry
+    has_storage: bool  # of its owner's, to which its outputs go
 
 
 def _manifest(conn: PostgresConnection, bot: int) -> tuple[Manifest, bool]:
@@ -85,6 +86,8 @@ def _manifest(conn: PostgresConnection, bot: int) -> tuple[Manifest, bool]:
     row = fetch_only(conn, _Bot, SQL["state_and_manifest"], {"bot": bot})
     if row.state == "open":
         raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
+    if row.has_storage:
+        raise Conflict(f"BOT {bot} is not for BOINC clients: {TO_STORAGE}")
     if row.is_replaced:
         # They know an application by the BOT's number, and keep it.
         raise Conflict(

@@ -216,6 +216,12 @@ class BotDetails(BotSummary, WordOfOverlay):
     boinc_unsuitable: str | None
     """Why stock BOINC clients cannot run it, if that was tried."""
 
+    outputs_to: str | None
+    """The storage to which its outputs go; null: they stay at the server."""
+
+    unpublished: int | None
+    """Jobs that are done, and of which an output has not its final name there yet."""
+
     boinc_url: str | None
     """Where stock BOINC clients attach; null where they cannot."""
 

@@ -18,6 +18,12 @@ class ResultOutput(ResponseModel):
     content: str = ""
     """The file itself, base64; only small ones travel here."""
 
+    place: str = ""
+    """s3://BUCKET/…: where it is in its owner's storage; empty before it is published there."""
+
+    lost: bool = False
+    """Whether its owner's storage has it no more."""
+
 
 class ResultLine(ResponseModel):
     """A line of `GET /bots/ID/results`: a finished job."""

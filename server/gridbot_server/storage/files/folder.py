@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from gridbot_server.storage.disk import write_atomically
+from gridbot_server.storage.disk import sync_directory, write_atomically
 from gridbot_server.storage.files.partials import Partials
 from gridbot_server.storage.files.store import Content, Destination, Upload
 
@@ -81,9 +81,9 @@ class FolderStore(Partials):
         final = self.path(content.sha256.hex())
         with suppress(FileExistsError):
             final.parent.mkdir(mode=0o700)
-            _sync_directory(self.root)
+            sync_directory(self.root)
         path.replace(final)
-        _sync_directory(final.parent)
+        sync_directory(final.parent)
 
     def old(self, prefix: int, before: datetime) -> Iterator[str]:
         """Yield the hashes that begin with this byte, of content stored before a time."""
@@ -137,12 +137,3 @@ class FolderStore(Partials):
 
 def _is_old(found: os.stat_result, before: datetime) -> bool:
     return found.st_mtime < before.timestamp()
-
-
-def _sync_directory(path: Path) -> None:
-    """Make a new name in a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

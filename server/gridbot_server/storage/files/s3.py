@@ -10,7 +10,7 @@ import configparser
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = (5.0, 60.0)  # seconds: to connect, and between two bytes
 _MOST_XML_BYTES = 16 << 20
+_CHECKSUM = "x-amz-checksum-sha256"
 _OPTIONS = frozenset({"endpoint", "public", "region"})
 _NO_ROOM = frozenset({"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull"})
 
@@ -43,6 +44,7 @@ class StoredObject(NamedTuple):
     size: int
     stored_at: datetime
     etag: str
+    sha256: str = ""  # in hex, as the store checked it; "": it does not say
 
 
 class Part(NamedTuple):
@@ -135,16 +137,41 @@ class Bucket:
 
     place: BucketPlace
     signer: RequestSigner
+    given: requests.Session | None = field(default=None, repr=False)  # None: one of each thread's
     _own: threading.local = field(default_factory=threading.local, repr=False)
 
-    def head(self, key: str) -> StoredObject | None:
-        """Look at an object."""
-        with self._call("HEAD", key, missing=True) as answer:
+    def is_there(self) -> bool:
+        """Whether the bucket itself is there."""
+        with self._call("HEAD", None, missing=True) as answer:
+            return answer is not None
+
+    def head(self, key: str, *, with_checksum: bool = False) -> StoredObject | None:
+        """Look at an object, and ask for its checksum."""
+        headers = {"x-amz-checksum-mode": "ENABLED"} if with_checksum else {}
+        with self._call("HEAD", key, headers=headers, missing=True) as answer:
             if answer is None:
                 return None
-            stored_at = parsedate_to_datetime(answer.headers["Last-Modified"])
-            size = int(answer.headers["Content-Length"])
-            return StoredObject(key, size, stored_at, answer.headers.get("ETag", ""))
+            try:
+                stored_at = parsedate_to_datetime(answer.headers["Last-Modified"])
+                size = int(answer.headers["Content-Length"])
+            except (KeyError, ValueError, TypeError):
+                raise StoreAway(
+                    f"the object store {self.place} says nothing of an object"
+                ) from None
+            etag, said = answer.headers.get("ETag", ""), answer.headers.get(_CHECKSUM, "")
+            return StoredObject(key, size, stored_at, etag, _in_hex(said))
+
+    def piece(self, found: StoredObject, first: int, most: int) -> bytes:
+        """Return up to so many bytes of an object from `first` on, if it is still this one."""
+        last = min(first + most, found.size) - 1
+        headers = {"range": f"bytes={first}-{last}", "if-match": found.etag}
+        with self._call("GET", found.key, headers=headers) as answer:
+            content: bytes = answer.content
+        if len(content) != last - first + 1:
+            raise StoreAway(
+                f"the object store {self.place} does not send the range it is asked for"
+            )
+        return content
 
     def read(self, key: str) -> bytes | None:
         """Return a short object."""
@@ -176,6 +203,16 @@ class Bucket:
         """Store an object whose hash is known (hex)."""
         with self._call("PUT", key, body=body, payload=sha256):
             pass
+
+    def takes_lies(self, key: str) -> bool:
+        """Whether an object is stored here that is not what its checksum says; it is deleted."""
+        wrong = checksum(hashlib.sha256(b"").hexdigest())
+        with suppress(StoreAway), self._call("PUT", key, headers=wrong, body=b"a lie"):
+            pass
+        is_there = self.head(key) is not None
+        if is_there:
+            self.delete(key)
+        return is_there
 
     def copy(self, source: str, target: str, etag: str) -> None:
         """Copy an object within the bucket, if it is still the one with this ETag."""
@@ -308,19 +345,36 @@ class Bucket:
     @property
     def _session(self) -> requests.Session:
         """This thread's connections: sessions are not for several, nor for a forked process."""
+        if self.given is not None:
+            return self.given
         session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
-            from requests import Session
-
-            session = self._own.session = Session()
-            session.auth = _unchanged  # no netrc file
-            session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot-server"})
+            session = self._own.session = new_session()
         return session
+
+
+def new_session() -> requests.Session:
+    """Connections of one thread to object stores."""
+    from requests import Session
+
+    session = Session()
+    session.auth = _unchanged  # no netrc file
+    session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot-server"})
+    return session
 
 
 def checksum(sha256: str) -> dict[str, str]:
     """The header by which a store itself checks what is sent."""
-    return {"x-amz-checksum-sha256": base64.b64encode(bytes.fromhex(sha256)).decode()}
+    return {_CHECKSUM: base64.b64encode(bytes.fromhex(sha256)).decode()}
+
+
+def _in_hex(checksum: str) -> str:
+    """A checksum of S3 in hex; "" for what is none of a whole object."""
+    try:
+        found = base64.b64decode(checksum, validate=True)
+    except ValueError:
+        return ""
+    return found.hex() if len(found) == hashlib.sha256().digest_size else ""
 
 
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -337,7 +391,7 @@ def _refuse(answer: requests.Response, method: str, place: BucketPlace) -> None:
         except StoreAway:
             code = answer.reason
     if answer.status_code == HTTPStatus.INSUFFICIENT_STORAGE or code in _NO_ROOM:
-        raise StoreFull("the server's object store is full, try again later")
+        raise StoreFull(f"the object store {place} is full, try again later")
     raise StoreAway(f"the object store {place} refuses {method}: {answer.status_code} {code[:100]}")
 
 
@@ -348,7 +402,7 @@ def _xml(answer: requests.Response) -> ElementTree.Element:
         if len(text) > _MOST_XML_BYTES:
             raise StoreAway("the object store's answer is too long")
     try:
-        return ElementTree.fromstring(text)  # noqa: S314 (from the operator's own store)
+        return ElementTree.fromstring(text)  # noqa: S314 (from a store that the operator names)
     except ElementTree.ParseError:
         raise StoreAway("the object store's answer is no XML document") from None
 

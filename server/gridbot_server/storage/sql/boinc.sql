@@ -95,7 +95,9 @@ SELECT value FROM setting WHERE name = 'boinc_chain' FOR UPDATE
 UPDATE setting SET value = %(chain)s WHERE name = 'boinc_chain'
 
 -- name: state_and_manifest
-SELECT state, manifest, boinc IS NOT NULL AS is_offered, manifest_version > 1 AS is_replaced FROM bot WHERE id = %(bot)s
+SELECT state, manifest, boinc IS NOT NULL AS is_offered, manifest_version > 1 AS is_replaced,
+       owner_storage IS NOT NULL AS has_storage
+  FROM bot WHERE id = %(bot)s
 
 -- name: try_jobs_lock
 SELECT pg_try_advisory_xact_lock(%(lock)s)

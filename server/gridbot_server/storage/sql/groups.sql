@@ -71,7 +71,9 @@ SELECT page.n, page.bot, page.seq, page.canonical, coalesce(page.reason, ended.r
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
        coalesce(ended.exit_code, failed.exit_code) AS exit_code, coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
        coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(page.bot, coalesce(ended.round, page.round)) AS version,
-       output.name, output.sha256, output.size, output.content
+       output.name, output.sha256, output.size, output.content,
+       CASE WHEN output.published_at IS NOT NULL THEN stored_at(page.bot, page.seq, output.name) END AS place,
+       output.lost_at IS NOT NULL AS is_lost
   FROM page
   JOIN job ON job.bot = page.bot AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = page.bot AND ended.seq = page.seq

@@ -340,15 +340,23 @@ SELECT place, bot
 
 -- name: an_output_has_its_content
 SELECT o.bot, o.seq, o.replica, o.name, o.size
-  FROM output o LEFT JOIN blob b ON b.sha256 = o.sha256
- WHERE CASE WHEN o.content IS NULL THEN (b.size = o.size) IS NOT TRUE
+  FROM output o JOIN bot ON bot.id = o.bot LEFT JOIN blob b ON b.sha256 = o.sha256
+ WHERE CASE WHEN o.content IS NULL THEN bot.owner_storage IS NULL
+                                        AND (b.size = o.size) IS NOT TRUE
             ELSE length(o.content) <> o.size OR sha256(o.content) <> o.sha256 END;
 
 -- name: an_output_belongs_to_its_bots_owner
 SELECT o.bot, o.seq, o.replica, o.name
   FROM output o JOIN bot ON bot.id = o.bot
- WHERE o.content IS NULL AND NOT EXISTS (SELECT FROM blob_owner b
+ WHERE o.content IS NULL AND bot.owner_storage IS NULL
+   AND NOT EXISTS (SELECT FROM blob_owner b
                     WHERE (b.sha256, b.owner) = (o.sha256, bot.owner));
+
+-- name: what_counts_as_published_is_in_the_storage_or_lost
+SELECT o.bot, o.seq, o.replica, o.name
+  FROM bot JOIN outcome ON outcome.bot = bot.id AND outcome.n <= bot.published
+  JOIN output o ON (o.bot, o.seq, o.replica) = (bot.id, outcome.seq, outcome.canonical)
+ WHERE bot.owner_storage IS NOT NULL AND o.published_at IS NULL AND o.lost_at IS NULL;
 
 -- name: a_claimed_copy_has_a_claimant
 SELECT bot, seq, replica, machine, claimed_until FROM requeue

@@ -24,7 +24,9 @@ SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '')
        coalesce(ended.exit_code, failed.exit_code) AS exit_code,
        coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
        coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(%(bot)s, coalesce(ended.round, page.round)) AS version,
-       output.name, output.sha256, output.size, output.content
+       output.name, output.sha256, output.size, output.content,
+       CASE WHEN output.published_at IS NOT NULL THEN stored_at(%(bot)s, page.seq, output.name) END AS place,
+       output.lost_at IS NOT NULL AS is_lost
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
@@ -50,7 +52,9 @@ SELECT page.n, page.seq, page.replica AS canonical,
        coalesce(ended.exit_code, failed.exit_code) AS exit_code,
        coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
        coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(%(bot)s, coalesce(ended.round, outcome.round, 0)) AS version,
-       output.name, output.sha256, output.size, output.content, page.kind AS event
+       output.name, output.sha256, output.size, output.content,
+       CASE WHEN output.published_at IS NOT NULL THEN stored_at(%(bot)s, page.seq, output.name) END AS place,
+       output.lost_at IS NOT NULL AS is_lost, page.kind AS event
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = page.seq

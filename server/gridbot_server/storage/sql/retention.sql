@@ -20,6 +20,9 @@ ON CONFLICT DO NOTHING
 SELECT id FROM bot
  WHERE state IN ('done', 'cancelled') AND deleted_at IS NULL
    AND ended_at < now() - make_interval(days => %(days)s::int)
+   -- Its outputs are published before, unless that fails for a month.
+   AND (owner_storage IS NULL OR published >= outcomes
+        OR ended_at < now() - make_interval(days => %(days)s::int + 30))
    AND NOT EXISTS (SELECT FROM bot other
                     WHERE other.bot_group = bot.bot_group AND other.state IN ('open', 'running'))
  ORDER BY ended_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED

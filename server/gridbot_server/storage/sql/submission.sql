@@ -10,6 +10,10 @@ SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signa
 -- name: owner_of
 SELECT owner FROM bot WHERE id = %(bot)s
 
+-- name: storage
+-- It is not removed before the BOT that is to use it is there.
+SELECT id FROM owner_storage WHERE owner = %(owner)s AND name = %(name)s FOR KEY SHARE
+
 -- name: may_compare
 SELECT may_compare FROM owner WHERE id = %(owner)s
 
@@ -46,13 +50,13 @@ INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, qu
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after, max_failures,
                  size, version, owner_signature, signed_with, waits_for_signature, compare_with,
                  assurance, program, growing, grown_at, bot_group, together, gather_seconds, derivation,
-                 reuse)
+                 reuse, owner_storage)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
         %(tail_sticky)s, %(failover_after)s, %(max_failures)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
         %(waits)s, %(compare_with)s, %(assurance)s, %(program)s, %(growing)s,
         CASE WHEN %(growing)s THEN now() END, %(bot_group)s, %(together)s, %(gather_seconds)s,
-        %(derivation)s, %(reuse)s)
+        %(derivation)s, %(reuse)s, %(owner_storage)s)
 RETURNING id
 
 -- name: insert_range

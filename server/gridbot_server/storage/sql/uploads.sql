@@ -7,6 +7,7 @@ SELECT bot.state,
                      AND replica = %(replica)s AND client = %(client)s) AS is_held,
        bot.manifest,
        coalesce((SELECT args FROM job WHERE (job.bot, job.seq) = (%(bot)s, %(seq)s)), '{}') AS args,
+       bot.owner_storage IS NOT NULL AS has_storage,
        other.count AS others, other.bytes
   FROM bot CROSS JOIN LATERAL (
        SELECT count(*), coalesce(sum(size), 0)::bigint AS bytes FROM output

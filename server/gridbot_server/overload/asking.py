@@ -1,4 +1,4 @@
-"""Asks an OpenID provider: an answer is read whole, but no more than one has, and no longer."""
+"""Asks servers of others: an answer is read whole, but no more than one has, and no longer."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from urllib3.exceptions import HTTPError
 
 from gridbot_server.overload.slow_answers import broken_off
 
-_SECONDS = 5.0  # for all that one session asks
-_MOST_BYTES = 256 << 10  # of an answer
-
 
 class AnswerTooLong(requests.RequestException):
-    """The provider sends more than is read."""
+    """The other server sends more than is read."""
 
 
 class AnswerTooLate(requests.RequestException):
-    """The provider did not send all in time."""
+    """The other server did not send all in time."""
 
 
 @contextmanager
-def bounded(session: requests.Session) -> Iterator[None]:
-    """Bound what a session asks, in time and in bytes.  It raises requests.RequestException."""
+def bounded(session: requests.Session, seconds: float, most_bytes: int) -> Iterator[None]:
+    """Bound all that a session asks in time, and each answer in bytes.
+
+    It raises requests.RequestException.
+    """
     with ExitStack() as links:
-        adapter = _Adapter(links, time.monotonic() + _SECONDS)
+        adapter = _Adapter(links, seconds, most_bytes)
         for scheme in ("http://", "https://"):
             session.mount(scheme, adapter)
         yield
@@ -42,8 +42,10 @@ def bounded(session: requests.Session) -> Iterator[None]:
 class _Adapter(HTTPAdapter):
     """Breaks its connections off at a time: the timeout of `requests` is for each wait alone."""
 
-    def __init__(self, links: ExitStack, ends_at: float) -> None:
-        self._pools, self._ends_at = _pools(links, ends_at), ends_at
+    def __init__(self, links: ExitStack, seconds: float, most_bytes: int) -> None:
+        self._ends_at = time.monotonic() + seconds
+        self._pools = _pools(links, self._ends_at)
+        self._seconds, self._most_bytes = seconds, most_bytes
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
@@ -58,13 +60,13 @@ class _Adapter(HTTPAdapter):
     def send(
         self, request: requests.PreparedRequest, *args: Any, **options: Any
     ) -> requests.Response:
-        answer = super().send(request, *args, **{**options, "timeout": _SECONDS})
+        answer = super().send(request, *args, **{**options, "timeout": self._seconds})
         try:
             with closing(answer.raw) as raw:
-                content = _read(raw)
+                content = _read(raw, self._most_bytes)
         except HTTPError as error:
             raise requests.ConnectionError(error, response=answer) from None
-        if len(content) > _MOST_BYTES:
+        if len(content) > self._most_bytes:
             raise AnswerTooLong(response=answer)
         if time.monotonic() >= self._ends_at:
             raise AnswerTooLate(response=answer)
@@ -72,10 +74,10 @@ class _Adapter(HTTPAdapter):
         return answer
 
 
-def _read(raw: Any) -> bytes:
+def _read(raw: Any, most: int) -> bytes:
     """Read a body, or a little more of it than an answer may have."""
     read = bytearray()
-    while len(read) <= _MOST_BYTES and (part := raw.read1(_MOST_BYTES, decode_content=False)):
+    while len(read) <= most and (part := raw.read1(most, decode_content=False)):
         read += part
     return bytes(read)
 
