@@ -16,6 +16,7 @@ from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
 from gridbot_client.net.allowance import TransferAllowance
 from gridbot_client.net.kept_requests import KeptRequests
+from gridbot_client.net.sources import SourceClient
 from gridbot_client.net.transport import READ_SECONDS, RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
@@ -97,8 +98,9 @@ class Client:
         nodes, cpus = options.nodes, options.room.cpus // options.room.nodes
         self._nodes = NodesRunner(runner, nodes, workers, cpus) if nodes else None
         executor = ReplicaExecutor(
-            self._nodes or runner, self._cache, self._places, provision, self._connect
-        )
+            self._nodes or runner, self._cache, self._places, provision, self._connect,
+            SourceClient(self._allowance),
+        )  # fmt: skip
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(
             folder.slots, spares, options.room, executor, activity, options.gpus,

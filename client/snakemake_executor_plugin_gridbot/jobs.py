@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import BadInput
-from gridbot.api.inputs import InputFile, InputSpec, LocalFile, local_file
+from gridbot.api.inputs import InputFile, LocalFile, local_file
 from gridbot.api.results import OutputFile
+from gridbot.api.specs import InputSpec
 from gridbot_client.protocol.messages import Scalar
 
 # What is wrong with names in an archive, now and whenever it is tried again.

@@ -56,6 +56,8 @@ def test_an_operators_bot_is_for_stock_clients_at_once(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"inputs": [{"name": "data", "sha256": "0" * 64, "size": 1}],
+          "sources": {"data": ["http://host.example/data"]}}, "its inputs come from URLs"),
         ({"platforms": ["windows-amd64"]}, "no stock client is served on windows-amd64"),
         ({"command": ["echo", "{x}"], "placeholders": {"x": "text"},
           "jobs": {"items": [{"x": "ok"}, {"x": "é" * 1000}]}}, "put them into an input file"),

@@ -7,12 +7,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, NotFound, Refused
 from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.results import OutputFile
+from gridbot.api.specs import InputSpec, SourcedSpec, Spec, name_there, placeholders_in
 from gridbot_client.protocol import template
 from gridbot_client.protocol.messages import FileRef, JobInput, ProtocolError, Scalar, file_name
 from gridbot_client.protocol.software import Unpacked, covered
@@ -23,20 +24,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ANY = re.compile(r"[^/]+")  # a part of a path
 
 Progress = Callable[[str, int, int], None]  # label, done, total
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """One `FILE` or `FILE=NAME`; with placeholders it stands for one file per job."""
-
-    source: str
-    name: str
-    is_folder: bool = False
-
-    @property
-    def placeholders(self) -> frozenset[str]:
-        """Names of the placeholders in both parts."""
-        return placeholders_in((self.source, self.name))
 
 
 @dataclass(frozen=True)
@@ -79,26 +66,20 @@ class StoredFile:
             raise Refused(gone) from None
 
 
-InputFile = LocalFile | PackedFolder | StoredFile
-Input = str | Path | OutputFile  # `FILE`, `FILE=NAME`, or an output of another job
+@dataclass(frozen=True)
+class SourcedFile:
+    """A file that clients fetch from its sources; it is not sent to the server."""
+
+    urls: tuple[str, ...]
+    ref: FileRef
 
 
-def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
-    """Names of the placeholders in some texts.  Raises BadInput on an unpaired brace."""
-    try:
-        return frozenset(template.placeholders_in(texts))
-    except template.TemplateError as error:
-        raise BadInput(str(error)) from None
+InputFile = LocalFile | PackedFolder | StoredFile  # which the server gets, unless it has it
+SharedFile = InputFile | SourcedFile
+Input = str | Path | OutputFile  # `FILE`, `FILE=NAME`, URLs, or an output of another job
 
 
-def specs_of(inputs: Sequence[str | Path], base: Path) -> list[InputSpec]:
-    """Parse inputs."""
-    return [_spec(str(text), base) for text in inputs]
-
-
-def program_spec(
-    command: Sequence[str], base: Path, specs: Sequence[InputSpec]
-) -> InputSpec | None:
+def program_spec(command: Sequence[str], base: Path, specs: Sequence[Spec]) -> InputSpec | None:
     """The command's program if it has a relative path such as `./prog`, else None.
 
     Raises BadInput if it is no file here and no input brings it.
@@ -106,7 +87,7 @@ def program_spec(
     program = command[0]
     if "/" not in program or program.startswith("/") or placeholders_in((program,)):
         return None
-    name = _name_there(program)
+    name = name_there(program)
     if any(spec.is_folder and covered(spec.name, [name]) for spec in specs):
         return None
     if (base / program).is_file():
@@ -116,12 +97,14 @@ def program_spec(
     return None
 
 
-def _brings(spec: InputSpec, name: str) -> bool:
+def _brings(spec: Spec, name: str) -> bool:
     return spec.name == name or bool(spec.placeholders)
 
 
-def shared_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFile | PackedFolder:
+def shared_file(spec: Spec, base: Path, executable: bool = False) -> SharedFile:
     """The file or directory of a spec, for all jobs.  Raises BadInput."""
+    if isinstance(spec, SourcedSpec):
+        return SourcedFile(spec.urls, spec.ref(executable=executable))
     if not spec.is_folder:
         return local_file(spec, base, executable)
     try:
@@ -130,7 +113,17 @@ def shared_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalF
         raise BadInput(f"{error}; give it another: --input {spec.source}=NAME") from None
 
 
-def archives(files: Iterable[InputFile]) -> dict[str, Unpacked]:
+def to_send(files: Iterable[SharedFile]) -> list[InputFile]:
+    """Those that the server must have."""
+    return [file for file in files if not isinstance(file, SourcedFile)]
+
+
+def sources_of(files: Iterable[SharedFile]) -> dict[str, tuple[str, ...]]:
+    """Where clients fetch the others, by name."""
+    return {file.ref.name: file.urls for file in files if isinstance(file, SourcedFile)}
+
+
+def archives(files: Iterable[SharedFile]) -> dict[str, Unpacked]:
     """Which of the inputs are directories."""
     return {file.ref.name: file.unpacked for file in files if isinstance(file, PackedFolder)}
 
@@ -168,7 +161,7 @@ class JobInputs:
     """Finds the files of single jobs; each distinct file is hashed once."""
 
     def __init__(
-        self, specs: Sequence[InputSpec], base: Path, stored: Sequence[StoredFile] = ()
+        self, specs: Sequence[Spec], base: Path, stored: Sequence[StoredFile] = ()
     ) -> None:
         self._specs = specs
         self._base = base
@@ -187,15 +180,27 @@ class JobInputs:
         """Files of the job with the values `row`.  Raises BadInput."""
         yield from (file.ref for file in self.stored)
         for spec in self._specs:
-            texts = dict.fromkeys(row, "text")
-            source, name = template.fill((spec.source, spec.name), texts, row)
-            filled = InputSpec(source, name)
+            filled = spec.filled(row)
+            if isinstance(filled, SourcedSpec):
+                ref = filled.ref()
+                self._allow(spec, row, ref)
+                yield ref
+                continue
             if filled not in self.files:
                 self.files[filled] = local_file(filled, self._base)
-                values = {column: _ANY.sub("*", str(value)) for column, value in row.items()}
-                (pattern,) = template.fill((spec.name,), texts, values)
-                self.names.add(JobInput(pattern, self.files[filled].ref.executable))
+                self._allow(spec, row, self.files[filled].ref)
             yield self.files[filled].ref
+
+    def _allow(self, spec: Spec, row: Mapping[str, Scalar], ref: FileRef) -> None:
+        """Take in the pattern of a name."""
+        values = {column: _ANY.sub("*", str(value)) for column, value in row.items()}
+        (pattern,) = template.fill((spec.name,), dict.fromkeys(row, "text"), values)
+        self.names.add(JobInput(pattern, ref.executable))
+
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Where clients fetch files, by name; both with placeholders."""
+        return {spec.name: spec.urls for spec in self._specs if isinstance(spec, SourcedSpec)}
 
 
 def upload(connection: Connection, files: Sequence[InputFile], progress: Progress) -> None:
@@ -234,24 +239,6 @@ def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
             raise Refused(f"input {file.path}: {body.get('detail', 'refused by the server')}")
         offset, complete = body["offset"], body.get("complete", False)
         yield offset
-
-
-def _spec(text: str, base: Path) -> InputSpec:
-    source, equals, name = text.rpartition("=")
-    # A file whose own name holds "=" is taken literally.
-    if not equals or (base / text).exists():
-        source, name = text, _name_there(text)
-    return InputSpec(source, name, (base / source).is_dir())
-
-
-def _name_there(source: str) -> str:
-    """Name of an input in a job's directory: the same relative path.
-
-    So a command that works here works there.  Of an absolute path, or one through `..`, only the
-    last part is kept.
-    """
-    path = PurePosixPath(os.path.normpath(source))
-    return path.name if path.is_absolute() or ".." in path.parts else str(path)
 
 
 def sha256_of(file: str | Path) -> str:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import BadInput
-from gridbot.api.inputs import InputSpec, LocalFile, local_file
+from gridbot.api.inputs import LocalFile, local_file
 from gridbot.api.items import Items, Survey, carried
+from gridbot.api.specs import InputSpec
 from gridbot_client.protocol.messages import Scalar
 
 MOST = 10_000

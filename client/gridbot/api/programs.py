@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridbot.api.errors import BadInput
-from gridbot.api.inputs import InputFile, InputSpec, LocalFile, specs_of
+from gridbot.api.inputs import LocalFile, SharedFile
 from gridbot.api.program import platforms_of
+from gridbot.api.specs import Spec, specs_of
 from gridbot_client.protocol.messages import ProtocolError
 from gridbot_client.protocol.programs import HostProgram, selector
 
@@ -32,7 +33,7 @@ class SplitProgram(NamedTuple):
 
     where: str
     command: list[str]
-    specs: list[InputSpec]
+    specs: list[Spec]
 
 
 def read_rows(
@@ -76,7 +77,7 @@ def split_command(command: Sequence[str] | str) -> list[str]:
 
 
 def table_of(
-    rows: Sequence[SplitProgram], shared: Sequence[InputSpec], files: Sequence[InputFile]
+    rows: Sequence[SplitProgram], shared: Sequence[Spec], files: Sequence[SharedFile]
 ) -> tuple[HostProgram, ...]:
     """Rows as the manifest has them; `shared` are inputs for all hosts, `files` all that there are.
 
@@ -93,7 +94,7 @@ def table_of(
     return tuple(made)
 
 
-def _check_header(where: str, name: str, file: InputFile | None) -> None:
+def _check_header(where: str, name: str, file: SharedFile | None) -> None:
     """Raise BadInput if a file's header names other platforms than its row."""
     platform = selector(where).platform.replace("android-", "linux-")  # both have ELF
     found = platforms_of(file.path) if isinstance(file, LocalFile) else ()

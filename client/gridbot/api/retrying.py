@@ -14,15 +14,17 @@ from gridbot.api.documents import SignableParts
 from gridbot.api.errors import BadInput, Refused
 from gridbot.api.inputs import (
     Input,
-    InputFile,
     Progress,
+    SharedFile,
     archives,
     shared_file,
-    specs_of,
+    sources_of,
     split,
+    to_send,
     upload,
 )
 from gridbot.api.sending import VALID_SECONDS, Signer, own_manifest
+from gridbot.api.specs import specs_of
 from gridbot.api.submission import checked, limit, time_limit
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import Manifest, manifest_id
@@ -58,7 +60,7 @@ def next_version(
     parts: SignableParts = connection.get(f"/bots/{bot}/parts")
     files = _files(old, changes)
     manifest = _changed(old, files, changes)
-    upload(connection, files, progress)
+    upload(connection, to_send(files), progress)
     text = manifest.text()
     return {
         "text": text,
@@ -72,7 +74,7 @@ def next_version(
     }
 
 
-def _files(old: Manifest, changes: Changes) -> list[InputFile]:
+def _files(old: Manifest, changes: Changes) -> list[SharedFile]:
     """Files of the next version that the present one does not have so.  Raises BadInput."""
     paths, stored = split(changes.inputs)
     specs = specs_of(paths, changes.base)
@@ -83,7 +85,7 @@ def _files(old: Manifest, changes: Changes) -> list[InputFile]:
             )
     executable = {ref.name for ref in old.inputs if ref.executable}
     executable |= old.program_names
-    files: list[InputFile] = [
+    files: list[SharedFile] = [
         *(shared_file(spec, changes.base, executable=spec.name in executable) for spec in specs),
         *stored,
     ]
@@ -94,7 +96,7 @@ def _files(old: Manifest, changes: Changes) -> list[InputFile]:
     return files
 
 
-def _changed(old: Manifest, files: Sequence[InputFile], changes: Changes) -> Manifest:
+def _changed(old: Manifest, files: Sequence[SharedFile], changes: Changes) -> Manifest:
     """The next version.  Raises BadInput."""
     named = {ref.name: ref for ref in old.inputs} | {file.ref.name: file.ref for file in files}
     replaced = {file.ref.name for file in files}
@@ -112,6 +114,10 @@ def _changed(old: Manifest, files: Sequence[InputFile], changes: Changes) -> Man
         archives={
             **{name: item for name, item in old.archives.items() if name not in replaced},
             **archives(files),
+        },
+        sources={
+            **{name: urls for name, urls in old.sources.items() if name not in replaced},
+            **sources_of(files),
         },
         resources=replace(old.resources, **limits),
         not_before=now,

@@ -23,6 +23,7 @@ from gridbot.api.submission import Prepared
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_client.protocol.signatures import manifest_statement, verify
+from gridbot_client.protocol.sources import Sources
 
 T = TypeVar("T")
 SignParts = Callable[[Sequence[str], int], Iterator[tuple[Sequence[str], bytes]]]
@@ -146,6 +147,15 @@ def own_manifest(document: ManifestText, bot: int, signer: Signer) -> Manifest:
             " too; go to the machine that submitted it"
         )
     return manifest
+
+
+def check_own_sources(sources: Sources, manifest: Manifest) -> None:
+    """Make sure that a BOT knows where files of further jobs are.  Raises BadInput."""
+    for name, urls in sources.items():
+        if manifest.sources.get(name) != urls:
+            raise BadInput(
+                f"input {name}: the BOT was not submitted with these sources, {' '.join(urls)}"
+            )
 
 
 def _submitted_manifest(document: ManifestText, ours: Manifest) -> Manifest:

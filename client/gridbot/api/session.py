@@ -41,16 +41,7 @@ from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, Server
 from gridbot.api.following import follow_results, follow_state
 from gridbot.api.frames import frame_of
 from gridbot.api.group import BotGroup
-from gridbot.api.inputs import (
-    Input,
-    InputFile,
-    JobInputs,
-    Progress,
-    sha256_of,
-    specs_of,
-    split,
-    upload,
-)
+from gridbot.api.inputs import Input, InputFile, JobInputs, Progress, sha256_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
 from gridbot.api.live import Printed, follow_output
@@ -58,8 +49,9 @@ from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.programs import PlatformProgram
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.retrying import Changes, next_version
-from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
+from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, check_own_sources, send
 from gridbot.api.signing_key import OwnerKey
+from gridbot.api.specs import specs_of
 from gridbot.api.state import BotState, bot_state, why_held
 from gridbot.api.submission import Submission, growing_jobs, prepare
 from gridbot.api.units import most_failures, seconds
@@ -320,6 +312,7 @@ class Bot:
             if inputs:
                 paths, stored = split(inputs)
                 found = JobInputs(specs_of(paths, base), base, stored)
+                check_own_sources(found.sources, self._appending.manifest)
             columns = self._appending.manifest.placeholders
             jobs = list(growing_jobs(table, columns, found))
             if found:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 from gridbot.api.errors import BadInput
 from gridbot.api.inputs import (
-    InputFile,
-    InputSpec,
+    SharedFile,
     StoredFile,
     archives,
     local_file,
-    placeholders_in,
     program_spec,
     shared_file,
-    specs_of,
 )
 from gridbot.api.packing import is_conda_pack, unpacked_size
+from gridbot.api.specs import InputSpec, SourcedSpec, Spec, name_there, placeholders_in, specs_of
 from gridbot_client.protocol.software import SIF, Unpacked, covered
 
 # A first argument that ends so is a program of an interpreter.
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 class SharedFiles:
     """The files, notes for the user, and which of them are what."""
 
-    files: Sequence[InputFile]
+    files: Sequence[SharedFile]
     notes: Sequence[str]
     archives: Mapping[str, Unpacked]
     requirements: str
@@ -44,12 +42,12 @@ class SharedFiles:
 def shared_files(
     submission: Submission,
     commands: Sequence[Sequence[str]],
-    specs: Sequence[InputSpec],
+    specs: Sequence[Spec],
     stored: Sequence[StoredFile],
 ) -> SharedFiles:
     """Find them.  Raises BadInput."""
     base = submission.base
-    files: list[InputFile] = []
+    files: list[SharedFile] = []
     notes = _programs_and_inputs(base, commands, specs, files)
     files += stored
     found = archives(files)
@@ -60,7 +58,7 @@ def shared_files(
     image = str(submission.image)
     if (base / image).is_file():
         image = _added(image, base, files, "image")
-    elif image.endswith((".tar", SIF)):
+    elif image.endswith((".tar", SIF)) and image not in {file.ref.name for file in files}:
         raise BadInput(f"image {image}: there is no such file")
     names = [file.ref.name for file in files]
     for name in names:
@@ -74,14 +72,17 @@ def shared_files(
 def _programs_and_inputs(
     base: Path,
     commands: Sequence[Sequence[str]],
-    specs: Sequence[InputSpec],
-    files: list[InputFile],
+    specs: Sequence[Spec],
+    files: list[SharedFile],
 ) -> list[str]:
     """Add what is shared of the inputs, and the commands' own programs; return notes."""
     plain = [spec for spec in specs if not spec.placeholders]
     found = (program_spec(command, base, specs) for command in commands)
     programs = {program.name: program for program in found if program}
-    files += [shared_file(spec, base, executable=spec.name in programs) for spec in plain]
+    files += [
+        shared_file(spec, base, executable=spec.name in programs or _called(spec, commands))
+        for spec in plain
+    ]
     names, notes = {spec.name for spec in plain}, []
     for name, program in programs.items():
         if name not in names:
@@ -91,13 +92,21 @@ def _programs_and_inputs(
     return notes
 
 
-def _added(path: str | Path, base: Path, files: list[InputFile], option: str) -> str:
+def _called(spec: Spec, commands: Sequence[Sequence[str]]) -> bool:
+    """Whether a program comes from URLs, which tell no mode of a file."""
+    started = {name_there(command[0]) for command in commands if "/" in command[0]}
+    return isinstance(spec, SourcedSpec) and spec.name in started
+
+
+def _added(path: str | Path, base: Path, files: list[SharedFile], option: str) -> str:
     """Name of the input that a file is, which is added if it is none yet; "" for no path."""
     if not path:
         return ""
     (spec,) = specs_of([path], base)
-    if spec.placeholders or spec.is_folder:
-        raise BadInput(f"{option} {path}: it must be one file for all jobs")
+    if spec.placeholders or spec.is_folder or not isinstance(spec, InputSpec):
+        raise BadInput(
+            f"{option} {path}: it must be one file here, or the name of an input, for all jobs"
+        )
     if spec.name not in {file.ref.name for file in files}:
         file = local_file(spec, base)
         files.append(replace(file, ref=replace(file.ref, executable=False)))

@@ -14,13 +14,13 @@ from gridbot.api.errors import BadInput
 from gridbot.api.inputs import (
     Input,
     InputFile,
-    InputSpec,
     JobInputs,
     LocalFile,
+    SharedFile,
     local_file,
-    placeholders_in,
-    specs_of,
+    sources_of,
     split,
+    to_send,
 )
 from gridbot.api.items import (
     Items,
@@ -37,6 +37,7 @@ from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.program import platforms_of
 from gridbot.api.programs import PlatformProgram, read_rows, split_command, table_of
 from gridbot.api.shared_files import SharedFiles, shared_files
+from gridbot.api.specs import InputSpec, Spec, placeholders_in, specs_of
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.checkpoints import CheckpointRule
@@ -62,7 +63,8 @@ class Submission:
     range, a Path of a .csv or a text file, a list of values or of mappings, or None for one job.
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
     is one file per job, a directory is read-only.  An output of another job's result is an input,
-    too: the server has it.
+    too: the server has it.  `URL#sha256=…&size=…` is a file that the jobs' machines fetch there
+    (`specs.py`).
     `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring;
     a `JobInput` says whether they may be programs.
     `outputs` are names or patterns in the job's directory, with placeholders if they differ from
@@ -219,7 +221,7 @@ def prepare(submission: Submission) -> Prepared:
         items=items,
         survey=found,
         files=[
-            *shared.files,
+            *to_send(shared.files),
             *(job_inputs.files.values() if job_inputs else ()),
             *([comparison] if comparison else ()),
             *known.files,
@@ -253,7 +255,7 @@ def _items(submission: Submission) -> Items | range | Path | Iterable[object] | 
     return () if submission.items is None and submission.growing else submission.items
 
 
-def _growing_survey(templates: Sequence[str], specs: Iterable[InputSpec], items: Items) -> Survey:
+def _growing_survey(templates: Sequence[str], specs: Iterable[Spec], items: Items) -> Survey:
     """Columns of the items, or without any those that are named; all may hold any text later."""
     named = placeholders_in(templates).union(*(spec.placeholders for spec in specs))
     count = sum(1 for _ in growing_jobs(items, items.columns, None))
@@ -261,7 +263,7 @@ def _growing_survey(templates: Sequence[str], specs: Iterable[InputSpec], items:
 
 
 def _check_placeholders(
-    submission: Submission, command: Sequence[str], specs: Iterable[InputSpec], items: Items
+    submission: Submission, command: Sequence[str], specs: Iterable[Spec], items: Items
 ) -> None:
     known = set(items.columns)
     for what, names in [
@@ -289,7 +291,7 @@ def _platforms(
     submission: Submission,
     command: Sequence[str],
     programs: Sequence[HostProgram],
-    files: Sequence[InputFile],
+    files: Sequence[SharedFile],
     notes: list[str],
 ) -> Sequence[str]:
     """Where the jobs can run: as it was asked for, else what the program's own file says."""
@@ -315,9 +317,7 @@ def _platforms(
     return asked
 
 
-def _job_inputs(
-    submission: Submission, specs: Iterable[InputSpec], items: Items
-) -> JobInputs | None:
+def _job_inputs(submission: Submission, specs: Iterable[Spec], items: Items) -> JobInputs | None:
     """Find every job's own files, so that a missing one stops the whole submission."""
     own = [spec for spec in specs if spec.placeholders]
     if not own:
@@ -388,6 +388,7 @@ def _manifest(
         checkpoint=_checkpoint(submission.checkpoint),
         boinc_api=submission.boinc_api,
         programs=tuple(programs),
+        sources={**sources_of(shared.files), **(job_inputs.sources if job_inputs else {})},
     )
     return checked(manifest)
 

@@ -42,8 +42,8 @@ from gridbot_client.terminal import printable
     "--input",
     "inputs",
     multiple=True,
-    metavar="FILE[=NAME]",
-    help="File of each job: a path with a placeholder, as in the submission.  Repeatable.",
+    metavar="FILE[=NAME]|URL#…",
+    help="File of each job: a path or URL with a placeholder, as in the submission.  Repeatable.",
 )
 @click.option(
     "--offset",
@@ -223,8 +223,9 @@ def _limits(command: Callable[..., R]) -> Callable[..., R]:
     "--input",
     "inputs",
     multiple=True,
-    metavar="FILE[=NAME]",
-    help="File or directory that replaces the input of its name, or comes beside.  Repeatable.",
+    metavar="FILE[=NAME]|URL#…",
+    help="File, directory or URL that replaces the input of its name, or comes beside."
+    "  Repeatable.",
 )
 @_limits
 @as_json

@@ -6,6 +6,7 @@ import click
 
 from gridbot.commands.origins import ORIGIN_COMMANDS
 from gridbot.commands.placements import PLACEMENT_COMMANDS
+from gridbot.commands.sources import SOURCE_COMMANDS
 
 
 @click.group()
@@ -13,5 +14,5 @@ def data() -> None:
     """Copy files between places, and tell where files come from."""
 
 
-for command in (*PLACEMENT_COMMANDS, *ORIGIN_COMMANDS):
+for command in (*PLACEMENT_COMMANDS, *ORIGIN_COMMANDS, *SOURCE_COMMANDS):
     data.add_command(command)

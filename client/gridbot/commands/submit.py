@@ -101,10 +101,12 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
 @click.option(
     "--input",
     multiple=True,
-    metavar="FILE[=NAME]",
+    metavar="FILE[=NAME]|URL#sha256=…&size=…",
     help="File or directory to upload; jobs find it under the same relative path, or as NAME."
     "  A directory is read-only there, and unpacked once per host."
-    "  A path with a placeholder names one file per job.  Repeatable.",
+    "  A path with a placeholder names one file per job."
+    "  A URL, or several of one file with spaces between, is fetched by the machines of the jobs;"
+    " gridbot data hash URL prints it.  Repeatable.",
 )
 @click.option(
     "--output",

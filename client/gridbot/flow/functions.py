@@ -18,8 +18,8 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from gridbot.api.errors import BadInput, GridbotError
-from gridbot.api.inputs import InputSpec
 from gridbot.api.results import Result
+from gridbot.api.specs import InputSpec
 from gridbot.dag.run.shapes import JOB_INPUTS
 from gridbot.executor.bots import fields_of_calls, policy_of
 from gridbot.executor.calls import MOST_INLINE_BYTES, Outcome, Pickling, outcomes

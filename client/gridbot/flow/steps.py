@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gridbot.api.errors import BadInput
-from gridbot.api.inputs import Input, InputSpec, placeholders_in, specs_of
+from gridbot.api.inputs import Input
 from gridbot.api.items import ITEM, items_of, untyped
 from gridbot.api.results import OutputFile, Result
+from gridbot.api.specs import InputSpec, placeholders_in, specs_of
 from gridbot.api.submission import Submission
 from gridbot.api.units import most_failures
 from gridbot.dag.engine.table import NodeStatus
@@ -174,7 +175,9 @@ def make_step(
     base = Path(fields.get("base") or Path())
     texts = [item for item in inputs if isinstance(item, str | Path)]
     specs = specs_of(texts, base)
-    own = [spec for spec in specs if spec.placeholders]
+    own = [spec for spec in specs if spec.placeholders and isinstance(spec, InputSpec)]
+    if sourced := [spec.source for spec in specs if spec.placeholders and spec not in own]:
+        raise BadInput(f"step {name}: single jobs have no inputs from URLs, as {sourced[0]}")
     shared = [
         item
         for item in inputs

@@ -100,10 +100,11 @@ def session_without_token(surroundings: Surroundings) -> requests.Session:
     session = requests.Session()
     for scheme in ("http://", "https://"):
         session.mount(scheme, LookingAdapter(surroundings.check))
-    session.auth = _no_token  # nor one of a netrc file
+    session.auth = no_token  # nor one of a netrc file
     session.headers.update({"Accept-Encoding": "identity"})
     return session
 
 
-def _no_token(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def no_token(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Authorization of a request that brings no secret of this machine."""
     return request

@@ -19,6 +19,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from gridbot_client.protocol.networks import Network, network_of
 
+Look = Callable[[socket.socket], None]  # may raise, so that the connection is not used
+
 
 class ForbiddenAddress(ValueError):
     """A place that a server may not lead to; the message says why."""
@@ -58,16 +60,18 @@ class LookingAdapter(HTTPAdapter):
     """Makes connections for `requests`, and has each peer's address looked at before it is used."""
 
     def __init__(self, look: Callable[[str], None], **options: Any) -> None:
-        self._look = look
+        self._pools = connection_pools(lambda connection: look(connection.getpeername()[0]))
         super().__init__(**options)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the pools of connections."""
         super().init_poolmanager(*args, **options)
-        self.poolmanager.pool_classes_by_scheme = _pools(self._look)
+        self.poolmanager.pool_classes_by_scheme = self._pools
 
 
-def _pools(look: Callable[[str], None]) -> dict[str, type[HTTPConnectionPool]]:
+def connection_pools(look: Look) -> dict[str, type[HTTPConnectionPool]]:
+    """Pools of connections that are looked at when they are made, before anything is sent."""
+
     class LookingConnection(HTTPConnection):
         def _new_conn(self) -> socket.socket:
             return _looked_at(super()._new_conn(), look)
@@ -85,9 +89,9 @@ def _pools(look: Callable[[str], None]) -> dict[str, type[HTTPConnectionPool]]:
     return {"http": LookingPool, "https": SafeLookingPool}
 
 
-def _looked_at(connection: socket.socket, look: Callable[[str], None]) -> socket.socket:
+def _looked_at(connection: socket.socket, look: Look) -> socket.socket:
     try:
-        look(connection.getpeername()[0])
+        look(connection)
     except BaseException:
         connection.close()
         raise

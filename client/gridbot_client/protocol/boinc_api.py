@@ -143,6 +143,7 @@ def _beyond(manifest: Manifest) -> Iterator[str]:
         "programs that stay": bool(manifest.resident),
         "jobs that run together": manifest.together != 1,
         "these checkpoints (the program's own are kept)": manifest.checkpoint is not None,
+        "inputs from URLs": bool(manifest.sources),
         "a sandbox": bool(manifest.walls.level),
     }
     return (name for name, is_asked in asked.items() if is_asked)

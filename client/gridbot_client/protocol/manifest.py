@@ -19,12 +19,13 @@ from gridbot_client.protocol.checkpoints import CheckpointRule, read_rule
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 from gridbot_client.protocol.programs import HostProgram, check_programs, read_programs
 from gridbot_client.protocol.software import Unpacked
+from gridbot_client.protocol.sources import Sources, check_sources, read_sources
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
 VERSION, EXTENDED, SHARING, NAMING, JOINING, SAVING, BOINC_API, CHOOSING = 2, 3, 4, 5, 6, 7, 8, 9
-LATEST = CHOOSING
+LATEST = FETCHING = 10
 MAX_EXIT_CODE = 255
 MAX_TOGETHER = 128  # jobs of a gang
 ANY = "any"
@@ -50,6 +51,7 @@ LATER: Mapping[str, Later] = {
     "checkpoint": Later(SAVING, None),
     "boinc_api": Later(BOINC_API, False),
     "programs": Later(CHOOSING, ()),
+    "sources": Later(FETCHING, {}),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -170,6 +172,7 @@ class Manifest:
     boinc_api: bool = False  # the program is made for BOINC's API: only BOINC clients run it
     # For several platforms and kinds of hosts; command and platforms are then those of the table.
     programs: tuple[HostProgram, ...] = ()
+    sources: Sources = field(default_factory=dict)  # where clients fetch inputs (`sources.py`)
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -310,6 +313,7 @@ class Manifest:
             checkpoint=read_rule(raw),
             boinc_api=raw.get("boinc_api") is True,
             programs=read_programs(raw),
+            sources=read_sources(fields.mapping(raw.get("sources", {}), "sources")),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
@@ -332,6 +336,10 @@ class Manifest:
         )  # fmt: skip
         for run in manifest.variants() if manifest.boinc_api else ():
             boinc_api.check_manifest(run)
+        check_sources(
+            manifest.sources, inputs,
+            lambda name: any(_matches(item.name, name) for item in manifest.job_inputs),
+        )  # fmt: skip
         return manifest
 
 

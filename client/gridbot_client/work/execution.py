@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gridbot_client.backoff import delay_seconds
 from gridbot_client.host import gpus
+from gridbot_client.net.sources import SourceClient
 from gridbot_client.net.transport import (
     CorruptDownload,
     NotOurServer,
@@ -55,11 +56,13 @@ from gridbot_client.work.runner import (
 )
 from gridbot_client.work.shared import CannotProvide, Interrupted
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
+from gridbot_client.work.sourcing import JobSources, NoSource
 
 # Reasons by which this client refuses a job, as its owner is to hear.
 REFUSALS = ("input_forbidden", "sandbox_too_weak")
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
 _MOST_CORRUPT = 3
+_MOST_ROUNDS = 8  # over all sources of an input, with a back-off of two minutes in all
 # An upload's offset moved, or its hash was wrong and the server dropped it: start over.
 _PASSING = (409, 422)
 _MOST_REFUSALS = 5
@@ -101,6 +104,7 @@ class ReplicaExecutor:
     places: ReplicaPlaces
     provision: Provision
     connect: Callable[[], Transport]  # a connection for the thread that calls
+    sources: SourceClient
 
     def execute(
         self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop,
@@ -202,10 +206,13 @@ class ReplicaExecutor:
             wanted = output_names(manifest, assignment.args)
             if place.kept and manifest.resident and not manifest.image:
                 job, shown = _resident_job(slot, manifest, assignment), slot
-            program = self._equipped(program, assignment, judged, place, stop)
+            sources = JobSources.of(
+                self.sources, manifest, assignment, stop, is_stranger=judged.is_strangers
+            )
+            program = self._equipped(program, assignment, judged, place, stop, sources)
             if not place.has_program:
-                self._fetch(manifest.files, place.slot, stop)
-            self._fetch(assignment.inputs, shown, stop)
+                self._fetch(manifest.files, place.slot, stop, sources)
+            self._fetch(assignment.inputs, shown, stop, sources)
             if saved:
                 saved.restore(place.slot)
                 program = replace(program, granted={**program.granted, **saved.variables()})
@@ -296,32 +303,42 @@ class ReplicaExecutor:
 
     def _equipped(
         self, program: ReplicaProgram, assignment: Assignment, judged: JudgedManifest,
-        place: ReplicaPlace, stop: Stop,
+        place: ReplicaPlace, stop: Stop, sources: JobSources,
     ) -> ReplicaProgram:  # fmt: skip
         def fetch(ref: FileRef, target: Path) -> None:
             with self.connect() as transport:
-                self._fetch_one(ref, target, transport, stop)
+                self._fetch_one(ref, target, transport, stop, sources)
 
         return self.provision.equip(
             program, assignment.manifest, judged.manifest, place, fetch, stop,
             is_stranger=judged.is_strangers,
         )  # fmt: skip
 
-    def _fetch(self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop) -> None:
+    def _fetch(
+        self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop, sources: JobSources
+    ) -> None:
         if not refs:
             return
         with self.connect() as transport:
             for ref in refs:
-                self._fetch_one(ref, slot.work / ref.name, transport, stop)
+                self._fetch_one(ref, slot.work / ref.name, transport, stop, sources)
 
-    def _fetch_one(self, ref: FileRef, target: Path, transport: Transport, stop: Stop) -> None:
+    def _fetch_one(
+        self, ref: FileRef, target: Path, transport: Transport, stop: Stop, sources: JobSources
+    ) -> None:
         """Download an input; retry while the server is away, a few times if the hash is wrong."""
-        corrupt = 0
+        corrupt = rounds = 0
+        download = partial(sources.download, ref.name, transport)
 
         def attempt() -> None:
-            nonlocal corrupt
+            nonlocal corrupt, rounds
             try:
-                self.cache.put(ref, target, transport.download)
+                self.cache.put(ref, target, download)
+            except NoSource as error:
+                rounds += 1
+                if rounds == _MOST_ROUNDS or not error.may_pass:
+                    raise _Failed(error.reason, f"input {ref.name}: {error}\n") from None
+                raise
             except CorruptDownload as error:
                 corrupt += 1
                 if corrupt == _MOST_CORRUPT:
@@ -433,7 +450,7 @@ def _persist(attempt: Callable[[], None], stop: Stop) -> None:
             is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
             if not (error.shuts_out or is_passing):
                 raise
-        except (ServerUnavailable, NotOurServer, CorruptDownload) as error:
+        except (ServerUnavailable, NotOurServer, CorruptDownload, NoSource) as error:
             floor = getattr(error, "retry_after", 0.0)
         stop.wait(delay_seconds(failures, random.random(), floor))  # noqa: S311
         failures += 1

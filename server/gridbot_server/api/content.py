@@ -92,12 +92,20 @@ def _may_read(conn: Connection, sha256: str) -> bool:
     if (key := g.get("key")) is not None:
         values = {"key": key.id, "sha256": bytes.fromhex(sha256)}
         return rows.fetch_value(conn, int, SQL["of_key"], values) is not None
-    held = {"client": auth.client().id, "hash": sha256}
+    held = {
+        "client": auth.client().id, "hash": sha256, "content": bytes.fromhex(sha256),
+    }  # fmt: skip
     manifests = rows.fetch_values(conn, str, SQL["leased_manifests"], held)
     # A command may hold the hash as well, which is no right to the content.
     if any(sha256 == ref.sha256 for text in manifests for ref in Manifest.from_text(text).inputs):
         return True
     return rows.fetch_value(conn, int, SQL["of_leased_job"], held) is not None
+
+
+def is_of(conn: Connection, owner: int, sha256: str) -> bool:
+    """Whether an owner has sent a file, or a BOT of that owner has returned it."""
+    values = {"owner": owner, "sha256": bytes.fromhex(sha256)}
+    return rows.has_row(conn, SQL["of_owner"], values)
 
 
 def _not_found(sha256: str) -> ObjectNotFound:

@@ -11,7 +11,7 @@ from flask import Blueprint, Response
 from gridbot_client.protocol.messages import Manifest
 from gridbot_client.protocol.signatures import Introduction, Revocation, fingerprint
 from gridbot_server.api.access import bot_owner, manifest_of
-from gridbot_server.api.content import send_content, sends_content
+from gridbot_server.api.content import is_of, send_content, sends_content
 from gridbot_server.api.schema import answers, json_body
 from gridbot_server.bots import signing
 from gridbot_server.errors import ObjectNotFound, RequestError
@@ -39,9 +39,12 @@ blueprint = Blueprint("signing", __name__, url_prefix="/api/v1")
 def fetch_bot_input(bot: int, sha256: str) -> Response:
     """Send a file that all jobs of a BOT share, for whoever is to sign it."""
     with connection() as conn:
-        bot_owner(conn, bot)
+        owner = bot_owner(conn, bot)
         manifest = Manifest.from_text(manifest_of(conn, bot).manifest)
-    if sha256 not in (ref.sha256 for ref in manifest.inputs):
+        is_input = sha256 in (ref.sha256 for ref in manifest.inputs)
+        # One with sources need not be here; its hash gives nobody the file of another.
+        is_here = is_input and is_of(conn, owner, sha256)
+    if not is_here:
         raise ObjectNotFound(f"BOT {bot} has no input {sha256[:64]!r}")
     return send_content(sha256)
 

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from gridbot_client.protocol.messages import Manifest, ReplicaId, manifest_id
 from gridbot_client.protocol.signatures import manifest_statement, verify
+from gridbot_client.protocol.sources import Sources
 from gridbot_server.bots import gangs
 from gridbot_server.bots.job_parts import SignedBy
 from gridbot_server.bots.program import program_of
 from gridbot_server.bots.signing import sign_parts
 from gridbot_server.bots.submission import ProjectSigner, check_files, is_good_key, present
-from gridbot_server.bots.validation import check_names
+from gridbot_server.bots.validation import check_names, files_to_send
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import API, NO_GRID, Counters
@@ -32,7 +33,7 @@ COMPARISONS = sql.load("comparisons.sql")
 EVENTS = sql.load("assurance.sql")
 
 _UNSUITABLE = "a retry replaced its manifest, and stock clients keep the first version of a BOT"
-_CHANGEABLE = "inputs, archives, resources, max_output_bytes, not_before and expires"
+_CHANGEABLE = "inputs, sources, archives, resources, max_output_bytes, not_before and expires"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ def _checked(conn: PostgresConnection, bot: int, found: _Bot, new: NewVersion) -
     kept = replace(
         manifest,
         inputs=old.inputs,
+        sources=old.sources,
         archives=old.archives,
         version=old.version,
         resources=old.resources,
@@ -225,6 +227,8 @@ def _checked(conn: PostgresConnection, bot: int, found: _Bot, new: NewVersion) -
     )
     if kept.text() != found.manifest or manifest.text() != new.text:
         raise RequestError(f"manifest: a version of BOT {bot} may differ in {_CHANGEABLE} only")
+    if _own_sources(manifest) != _own_sources(old):
+        raise RequestError("sources: those of files that single jobs have stay as they are")
     key = bytes.fromhex(manifest.owner_key)
     if not key or not is_good_key(conn, found.owner, key):
         raise Conflict(
@@ -237,5 +241,11 @@ def _checked(conn: PostgresConnection, bot: int, found: _Bot, new: NewVersion) -
     values = {"bot": bot, "names": added}
     if added and (job := fetch_value(conn, int, SQL["job_with_input"], values)) is not None:
         raise RequestError(f"inputs: job {job} has a file of its own under a name of {added}")
-    check_files(conn, found.owner, manifest.inputs)
+    check_files(conn, found.owner, files_to_send(manifest))
     return manifest
+
+
+def _own_sources(manifest: Manifest) -> Sources:
+    """Where files are that single jobs have."""
+    shared = {ref.name for ref in manifest.inputs}
+    return {name: urls for name, urls in manifest.sources.items() if name not in shared}

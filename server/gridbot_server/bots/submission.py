@@ -24,7 +24,15 @@ from gridbot_server.bots.job_parts import (
     unsigned_parts,
 )
 from gridbot_server.bots.program import program_of
-from gridbot_server.bots.validation import Draft, JobSpec, Range, Seal, check_jobs, make_draft
+from gridbot_server.bots.validation import (
+    Draft,
+    JobSpec,
+    Range,
+    Seal,
+    check_jobs,
+    files_to_send,
+    make_draft,
+)
 from gridbot_server.errors import (
     Conflict,
     MissingFiles,
@@ -85,7 +93,8 @@ def submit(
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
             return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
-        check_files(conn, key.owner, [*_files(draft), *known_answers.files(draft.known)])
+        files = [*files_to_send(draft.manifest, _listed(draft)), *known_answers.files(draft.known)]
+        check_files(conn, key.owner, files)
         _check_key(conn, key, draft)
         _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
@@ -190,7 +199,7 @@ def add_jobs(
             raise WrongOffset(f"BOT {bot} has {size} jobs, not {offset}", jobs_total=size)
         check_jobs(manifest, jobs, first=offset)
         _check_quota(conn, owner, max_jobs, len(jobs))
-        check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
+        check_files(conn, owner, files_to_send(replace(manifest, inputs=()), jobs))
         parts = _appended_parts(found, manifest, appended, signer)
         _copy(conn, _rows(bot, jobs, first=offset))
         _copy_parts(conn, bot, parts, appended.key)
@@ -378,9 +387,8 @@ def _check_quota(conn: PostgresConnection, owner: int, max_jobs: int, more: int)
         )
 
 
-def _files(draft: Draft) -> list[FileRef]:
-    own = [ref for job in draft.jobs for ref in job.inputs] if isinstance(draft.jobs, list) else []
-    return [*draft.manifest.inputs, *own]
+def _listed(draft: Draft) -> list[JobSpec]:
+    return draft.jobs if isinstance(draft.jobs, list) else []
 
 
 def check_files(conn: PostgresConnection, owner: int, files: Iterable[FileRef]) -> None:
@@ -468,8 +476,7 @@ def _insert_jobs(conn: PostgresConnection, bot: int, draft: Draft) -> None:
 
 def _sign_for_stock(conn: PostgresConnection, bot: int, draft: Draft, stock: StockClients) -> None:
     """Let stock clients run the BOT, or note why they cannot: it is for native clients, then."""
-    jobs = draft.jobs if isinstance(draft.jobs, list) else []
-    why = _unsuitable(stock, draft.manifest, jobs)
+    why = _unsuitable(stock, draft.manifest, _listed(draft))
     if not why:
         try:
             signed = stock.sign(conn, draft.manifest)

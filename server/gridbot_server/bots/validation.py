@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from gridbot_client.protocol.output_names import has_templates, is_usable_patter
 from gridbot_client.protocol.programs import HostProgram
 from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_client.protocol.software import Unpacked, covered
+from gridbot_client.protocol.sources import SourceTemplates
 from gridbot_client.protocol.template import Template, TemplateError, placeholders_in
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
@@ -197,7 +198,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     for_boinc = manifest.variants() if manifest.boinc_api else ()
     *templates, stdin_template = map(Template.parse, manifest.templates)
     varying = [template for template in templates if template.names]
-    types = manifest.placeholders
+    types, sources = manifest.placeholders, SourceTemplates.parse(manifest.sources)
     for number, job in enumerate(jobs, first):
         try:
             for template in varying:
@@ -207,6 +208,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
                 output_names(manifest, job.args)
             for run in for_boinc:
                 boinc_api.check_job(run, job.args, job.inputs)
+            sources.fill(types, job.args)
         except (TemplateError, ProtocolError) as error:
             raise RequestError(f"job {number}: {error}") from None
         if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
@@ -214,6 +216,19 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
         if job.inputs:
             check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
             _check_job_inputs(f"job {number}: inputs", manifest, program_names, job.inputs)
+
+
+def files_to_send(manifest: Manifest, jobs: Iterable[JobSpec] = ()) -> Iterator[FileRef]:
+    """Yield the files that clients fetch from the server alone: they must be here.
+
+    The jobs are such as `check_jobs` has taken.
+    """
+    yield from (ref for ref in manifest.inputs if ref.name not in manifest.sources)
+    sources = SourceTemplates.parse(manifest.sources)
+    for job in jobs:
+        if job.inputs:
+            sourced = sources.fill(manifest.placeholders, job.args)
+            yield from (ref for ref in job.inputs if ref.name not in sourced)
 
 
 def _jobs(body: Jobs, *, growing: bool) -> Range | list[JobSpec] | None:
@@ -267,6 +282,8 @@ def _manifest(
     _check_placeholders("stdin", [body.stdin], types, jobs)
     named = [*body.outputs, *body.output_names.values()]
     _check_placeholders("outputs", named, types, jobs)
+    places = [*body.sources, *(url for urls in body.sources.values() for url in urls)]
+    _check_placeholders("sources", places, types, jobs)
     for index, pattern in enumerate(body.outputs):
         if "{" not in pattern:
             _check_pattern(f"outputs[{index}]", pattern)
@@ -299,6 +316,7 @@ def _manifest(
             HostProgram(item.where, tuple(item.command), tuple(item.inputs))
             for item in body.programs
         ),
+        sources={name: tuple(urls) for name, urls in body.sources.items()},
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)

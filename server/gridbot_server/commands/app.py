@@ -216,7 +216,8 @@ def _fetch(session: Session, bot: int, bundle: SigningBundle, with_files: bool) 
         raise GridbotError(f"bot {bot}: the manifest does not match its id; nothing is signed")
     parts = session.connection.get(f"/bots/{bot}/parts")["parts"]
     manifest = bundle.put(bot, text, parts)
-    for ref in manifest.inputs if with_files else ():
+    # Only stock clients' signatures cover contents, and they get no BOT with sources.
+    for ref in manifest.inputs if with_files and not manifest.sources else ():
         bundle.put_file(ref, _download(session, bot, ref))
 
 
@@ -328,6 +329,9 @@ def _show(bot: int, manifest: Manifest) -> None:
     for item in manifest.job_inputs:
         program = "  (may be a program)" if item.executable else ""
         say(f"jobs' own inputs  {printable(item.name)}{program}")
+    for name, urls in manifest.sources.items():
+        for url in urls:
+            say(f"fetched {printable(name)}  from {printable(url)}")
     if manifest.walls.network:
         say("network jobs may reach networks")
 

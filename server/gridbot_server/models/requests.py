@@ -19,6 +19,7 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
 from gridbot_client.protocol.programs import MAX_PROGRAMS, MAX_WHERE
 from gridbot_client.protocol.software import MAX_ENTRIES
+from gridbot_client.protocol.sources import MAX_SOURCED, MAX_SOURCES
 
 MAX_JOBS_AT_ONCE = 20_000
 MAX_PARTS_AT_ONCE = MAX_JOBS_AT_ONCE  # one job in each, at worst
@@ -252,6 +253,12 @@ class SubmissionRequest(Body):
     boinc_api: bool = False  # the program is made for BOINC's API
     # For several platforms; `command` and `platforms` are those of the table then.
     programs: Annotated[list[ProgramOf], Field(max_length=MAX_PROGRAMS)] = []
+    # URLs from which clients fetch inputs, in order, by the input's name; such an input need not be
+    # uploaded.  Both may have placeholders.
+    sources: Annotated[
+        dict[str, Annotated[list[Text], Field(min_length=1, max_length=MAX_SOURCES)]],
+        Field(max_length=MAX_SOURCED),
+    ] = {}
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 

@@ -46,6 +46,7 @@ def test_a_bot_for_boincs_api_is_signed_as_version_8_and_read_again() -> None:
     ("changes", "why"),
     [
         ({"platforms": ()}, "name the platforms"),
+        ({"sources": {"Data.txt": ("http://host/x",)}}, "do not know inputs from URLs"),
         ({"command": ("count2",)}, "begins with count2, which is no executable input"),
         ({"command": ("./Data.txt",)}, "which is no executable input"),
         ({"command": ("{x}",)}, "which is no executable input"),

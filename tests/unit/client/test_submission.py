@@ -18,6 +18,8 @@ from gridbot.api.session import Session
 from gridbot.api.submission import Submission, prepare
 from gridbot.commands.submit import submission_fields
 
+ZEROS = "0" * 64
+
 
 def prepared(tmp_path: Path, command: str, **fields: Any) -> Any:
     return prepare(Submission(command=command, base=tmp_path, **fields))
@@ -54,6 +56,22 @@ def names(found: Any) -> list[str]:
         ("p", {"outputs": ["*.dat=a"]}, "'*.dat' is none of the outputs, or is a pattern"),
         ("p", {"outputs": ["stdout=a"]}, "'stdout' is none of the outputs, or is a pattern"),
         ("p", {"policy": Path("none.ad")}, "none.ad: No such file or directory"),
+        ("p", {"inputs": ["s3://b/k"]}, "input s3://b/k: clients fetch from http:// and https://"),
+        ("p", {"inputs": ["http://h/a b"]}, "input b: clients fetch from http:// and https://"),
+        ("p", {"inputs": ["http://h/a"]}, "for both: gridbot data hash http://h/a"),
+        ("p", {"inputs": [f"http://h/a#sha256={ZEROS}"]}, "expected #sha256=HASH&size=BYTES"),
+        ("p", {"inputs": [f"http://h/a#sha256={ZEROS}&size=-1"]}, "and a whole number"),
+        (
+            "p",
+            {"inputs": [f"http://h/a#sha256={ZEROS}&size=1&x=y"]},
+            "'x=y' behind # is not one of",
+        ),
+        ("p", {"inputs": ["http://h/a#size=1 http://h/b#size=2"]}, "'size=2' behind # is not one"),
+        ("p", {"inputs": [f"http://h/#sha256={ZEROS}&size=1"]}, "to name it: http://h/#name=NAME"),
+        ("p", {"inputs": [f"http://u:p@h/a#sha256={ZEROS}&size=1"]}, "is not a usable URL"),
+        ("p", {"inputs": [" ".join(["http://h/a"] * 9)]}, "9 sources, at most 8"),
+        ("p", {"inputs": [f"http://h/{{x}}#sha256={ZEROS}&size=1"]}, "names {x}, but there are no"),
+        ("p", {"requirements": f"http://h/a#sha256={ZEROS}&size=1"}, "must be one file here"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_sent(
@@ -487,3 +505,32 @@ def test_a_wrong_table_in_a_bot_file_is_told(tmp_path: Path, text: str, message:
     path.write_text(text)
     with pytest.raises(BadInput, match=re.escape(message)):
         submission_fields([str(path)], {})
+
+
+def test_a_url_is_an_input_that_is_not_sent(tmp_path: Path) -> None:
+    given = f"http://h/dir/a%2Bb.dat?x=1#sha256={ZEROS}&size=7 https://m/a"
+    found = prepared(tmp_path, "cat a+b.dat", inputs=[given])
+    assert [*found.body["inputs"]] == [
+        {"name": "a+b.dat", "sha256": ZEROS, "size": 7, "executable": False}
+    ]
+    assert found.body["sources"] == {"a+b.dat": ("http://h/dir/a%2Bb.dat?x=1", "https://m/a")}
+    assert found.files == []
+
+
+def test_a_program_may_come_from_a_url(tmp_path: Path) -> None:
+    given = f"http://h/prog#sha256={ZEROS}&size=7"
+    found = prepared(tmp_path, "./prog", inputs=[given])
+    assert found.body["inputs"][0]["executable"]
+
+
+def test_rows_have_hashes_and_sizes_of_inputs_from_urls(tmp_path: Path) -> None:
+    given = "http://h/{run}?p={part}#sha256={hash}&size={bytes}&name={run}.dat"
+    rows = [{"run": f"r{n}", "part": n, "hash": str(n) * 64, "bytes": n} for n in (1, 2)]
+    found = prepared(tmp_path, "cat {run}.dat", inputs=[given], items=rows)
+    assert found.body["sources"] == {"{run}.dat": ("http://h/{run}?p={part}",)}
+    assert [*found.body["job_inputs"]] == [{"name": "*.dat", "executable": False}]
+    jobs = [json.loads(text) for text in found.jobs()]
+    assert [job["inputs"][0]["name"] for job in jobs] == ["r1.dat", "r2.dat"]
+    assert [job["inputs"][0]["size"] for job in jobs] == [1, 2]
+    with pytest.raises(BadInput, match=r"^items\[0\]: input http://h/r\?p=1: expected #sha256"):
+        prepared(tmp_path, "cat", inputs=[given], items=[{**rows[0], "run": "r", "hash": "1"}])

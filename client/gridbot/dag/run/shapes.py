@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot.api.inputs import InputFile, InputSpec, LocalFile, local_file
+from gridbot.api.inputs import InputFile, LocalFile, local_file
+from gridbot.api.specs import InputSpec
 from gridbot.dag.run import requirements
 from gridbot.dag.submit.errors import SubmitError
 from gridbot.dag.submit.job import NULL, SubmitJob

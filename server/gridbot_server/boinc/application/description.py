@@ -278,6 +278,11 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
 
 def check_manifest(manifest: Manifest) -> None:
     """Raise Unsuitable when stock clients cannot run a manifest's jobs, whatever these are."""
+    if manifest.sources:
+        raise Unsuitable(
+            "its inputs come from URLs, and stock clients check files by MD5, not by the SHA-256"
+            " that its signature covers"
+        )
     platforms(manifest)
     for run in stock_manifests(manifest):
         script_of(run)

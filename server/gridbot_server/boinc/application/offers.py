@@ -94,7 +94,7 @@ def sign(
     private = code_keys.load_private(path)
     if code_keys.public_text(private.public_key()) != read_chain(conn, SQL["share_chain"]).newest:
         raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
-    description.platforms(manifest)
+    description.check_manifest(manifest)
     md5s = content_md5s(conn, manifest.inputs)
     for ref in manifest.inputs:
         with store.open(ref.sha256) as file:

@@ -5,18 +5,26 @@ SELECT 1 FROM token JOIN blob_owner USING (owner)
  WHERE token.id = %(key)s AND sha256 = %(sha256)s AND scope <> 'join'
    AND coalesce(artefact = sha256, true)
 
+-- name: of_owner
+SELECT 1 FROM blob_owner WHERE (sha256, owner) = (%(sha256)s, %(owner)s)
+
 -- name: of_leased_job
--- Whether a job that this client holds has the file as an input of its own.
-SELECT 1 FROM lease JOIN job USING (bot, seq)
+-- Whether a job that this client holds has the file as an input of its own, and its BOT's owner
+-- sent it: an input with sources need not be here, and its hash gives nobody the file of another.
+SELECT 1 FROM lease JOIN job USING (bot, seq) JOIN bot ON bot.id = lease.bot
+  JOIN blob_owner ON (blob_owner.sha256, blob_owner.owner) = (%(content)s, bot.owner)
  WHERE lease.client = %(client)s
    AND job.inputs @> jsonb_build_array(jsonb_build_object('sha256', %(hash)s::text))
  LIMIT 1
 
 -- name: leased_manifests
 -- What the BOTs run of which this client holds jobs, where the hash occurs: as an input, perhaps.
--- A replica of an earlier version of the manifest runs to its end with that one's inputs.
+-- Their owners have sent the file.  A replica of an earlier version of the manifest runs to its end
+-- with that one's inputs.
 WITH held AS MATERIALIZED (
-    SELECT DISTINCT bot FROM lease WHERE lease.client = %(client)s
+    SELECT DISTINCT bot FROM lease JOIN bot ON bot.id = lease.bot
+      JOIN blob_owner ON (blob_owner.sha256, blob_owner.owner) = (%(content)s, bot.owner)
+     WHERE lease.client = %(client)s
 )
 SELECT manifest FROM bot WHERE id IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
  UNION ALL
