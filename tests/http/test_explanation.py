@@ -11,7 +11,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, refused, runner
 
-from gridbot_client.protocol.manifest import FileRef
+from gridbot_client.protocol.manifest import LATEST, FileRef
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
 from gridbot_client.protocol.software import Unpacked
 
@@ -492,6 +492,21 @@ def test_a_client_that_does_not_know_archives_gets_no_bot_with_a_directory(
     add_host(site, alice, "old", ManifestVersion=3)
     assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 0
     add_host(site, alice, "new", ManifestVersion=4)
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
+
+
+def test_a_client_that_does_not_know_sources_gets_no_bot_with_one_and_is_told_why(
+    site: Site, alice: Person
+) -> None:
+    data = FileRef("data", "a" * 64, 10)
+    manifest = Manifest(
+        alice.name, ("wc", "data"), inputs=(data,), sources={"data": ("http://host.example/x",)}
+    )
+    bot = make_bot(site.conn, alice.id, manifest=manifest.text())
+    add_host(site, alice, "old", ManifestVersion=LATEST - 1)
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert (found["hosts_matching"], "inputs from URLs" in found["verdict"]) == (0, True)
+    add_host(site, alice, "new", ManifestVersion=LATEST)
     assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
 
 

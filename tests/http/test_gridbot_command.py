@@ -264,6 +264,28 @@ def test_a_retry_changes_limits_of_what_is_left(run: Run, site: Site, alice: Per
     assert "max_output of 3072 MB is more than disk, 2048 MB" in refusal
 
 
+def test_a_retry_replaces_sources_and_those_of_single_jobs_stay(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "table.csv").write_text(f"x,hash\na,{'1' * 64}\n")
+    facts = f"#sha256={'0' * 64}&size=5"
+    own = "http://host.example/{x}#sha256={hash}&size=1&name={x}.dat"
+    given = ("--items", "table.csv", "--input", f"http://host.example/data{facts}", "--input", own)
+    bot = json.loads(run("submit", *given, "--json", "--", "wc", "data").stdout)["id"]
+    make_failure(site.conn, ReplicaId(bot, 0, 0), site.client_of(alice).id, "input_unavailable")
+    found = run("bot", "retry", bot, "--input", f"http://mirror.example/data{facts}")
+    assert found.stdout == f"bot {bot}: retrying 1 failed job with version 2\n"
+    ((text,),) = site.conn.execute("SELECT manifest FROM bot WHERE id = %s", [bot]).fetchall()
+    assert json.loads(text)["sources"] == {
+        "data": ["http://mirror.example/data"], "{x}.dat": ["http://host.example/{x}"],
+    }  # fmt: skip
+    assert "stay as they are" in refused(run("bot", "retry", bot, "--input", own))
+    (tmp_path / "data").write_text("here")
+    assert "version 3" in run("bot", "retry", bot, "--input", "data").stdout
+    ((text,),) = site.conn.execute("SELECT manifest FROM bot WHERE id = %s", [bot]).fetchall()
+    assert json.loads(text)["sources"].keys() == {"{x}.dat"}
+
+
 def test_the_limit_of_failures_is_given_shown_changed_and_lifted(run: Run) -> None:
     submitted = run("submit", "--range", "0:9", "--max-failures", "20%", "--json", "--", "p", "{}")
     bot = json.loads(submitted.stdout)["id"]

@@ -136,7 +136,7 @@ class Resource:
 
 TOO_OLD = (
     "the client is too old for the BOT's exit codes, environment, standard input, directories,"
-    " checkpoints or programs: update it"
+    " checkpoints, programs or inputs from URLs: update it"
 )
 
 NOT_WANTED = "the client asks for work for other processors now"
