@@ -40,6 +40,23 @@ def bots_of(session: Session, name: str) -> list[int]:
     return [bot.id for bot in session.bots() if bot.name == name]
 
 
+def test_the_console_knows_a_flow_with_its_steps_and_why_one_failed(session: Session) -> None:
+    flow = Flow("shown", session)
+    first = flow.bot(sh("test $0 = 0"), range(2), name="first")
+    flow.bot("true", after=[first], name="second")
+    with pytest.raises(FlowFailed):
+        flow.run()
+    (run,) = session.connection.get("/workflows")["workflows"]
+    assert (run["kind"], run["name"], run["state"]) == ("flow", "shown", "failed")
+    told = session.connection.get(f"/workflows/{run['id']}")
+    assert [(node["name"], node["state"]) for node in told["nodes"]] == [
+        ("first", "failed"), ("second", "futile"),
+    ]  # fmt: skip
+    failed = told["nodes"][0]
+    assert (failed["bot"], failed["job"]) == (bots_of(session, "shown")[0], 1)
+    assert "failed with status 1" in failed["why"]
+
+
 def test_outputs_flow_from_step_to_step_and_never_through_this_machine(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
