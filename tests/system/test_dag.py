@@ -143,11 +143,11 @@ def test_a_run_that_is_killed_again_and_again_runs_no_job_twice_and_leaves_the_s
     assert len(wanted.files) == 2 * wanted.attempts - 4 + 2 * dag_kills.WIDTH
 
 
-def told(running: Deployment) -> dict[str, Any]:
-    """The run that the server knows of; {} before it does."""
+def told(running: Deployment, name: str) -> dict[str, Any]:
+    """What a run of this name has told the server; {} before it has."""
     with running.session() as session:
         found = session.connection.get("/workflows")["workflows"]
-    return dict(found[0]) if found else {}
+    return next((dict(run) for run in found if run["name"] == name), {})
 
 
 def test_the_console_shows_a_run_from_its_first_job_to_its_end_also_after_a_kill(
@@ -156,16 +156,16 @@ def test_the_console_shows_a_run_from_its_first_job_to_its_end_also_after_a_kill
     (folder / "x.dag").write_text(f'{DIAMOND}VARS A code="0"\nSCRIPT POST B wait.sh\n')
     (folder / "wait.sh").write_text("#!/bin/sh\nuntil test -e go; do sleep 0.1; done\n")
     (folder / "wait.sh").chmod(0o755)
-    process = start(running, folder)
-    eventually(lambda: told(running).get("nodes_done", 0) > 0)
-    before = told(running)
-    assert (before["name"], before["state"], before["nodes_total"]) == ("DAG x.dag", "running", 4)
+    process = start(running, folder, "-batch-name", "shown")
+    eventually(lambda: told(running, "shown").get("nodes_done", 0) > 0)
+    before = told(running, "shown")
+    assert (before["name"], before["state"], before["nodes_total"]) == ("shown", "running", 4)
     process.kill()
     process.communicate()
-    process = start(running, folder)
+    process = start(running, folder, "-batch-name", "shown")
     (folder / "go").touch()
     code, text = ended(process)
-    after = told(running)
+    after = told(running, "shown")
     assert (code, after["id"], after["state"], after["nodes_done"]) == (0, before["id"], "done", 4)
     assert f"{running.url}/workflows/{after['id']}" in text
     with running.session() as session:
