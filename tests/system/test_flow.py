@@ -41,19 +41,20 @@ def bots_of(session: Session, name: str) -> list[int]:
 
 
 def test_the_console_knows_a_flow_with_its_steps_and_why_one_failed(session: Session) -> None:
-    flow = Flow("shown", session)
+    flow = Flow("shown-flow", session)
     first = flow.bot(sh("test $0 = 0"), range(2), name="first")
     flow.bot("true", after=[first], name="second")
     with pytest.raises(FlowFailed):
         flow.run()
-    (run,) = session.connection.get("/workflows")["workflows"]
-    assert (run["kind"], run["name"], run["state"]) == ("flow", "shown", "failed")
+    runs = session.connection.get("/workflows")["workflows"]
+    (run,) = (run for run in runs if run["name"] == "shown-flow")
+    assert (run["kind"], run["state"]) == ("flow", "failed")
     told = session.connection.get(f"/workflows/{run['id']}")
     assert [(node["name"], node["state"]) for node in told["nodes"]] == [
         ("first", "failed"), ("second", "futile"),
     ]  # fmt: skip
     failed = told["nodes"][0]
-    assert (failed["bot"], failed["job"]) == (bots_of(session, "shown")[0], 1)
+    assert (failed["bot"], failed["job"]) == (bots_of(session, "shown-flow")[0], 1)
     assert "failed with status 1" in failed["why"]
 
 
