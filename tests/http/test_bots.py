@@ -35,6 +35,7 @@ BOT_ROUTES = [
     ("GET", "/inputs/<sha256>"),
     ("PUT", "/signature"),
     ("PUT", "/boinc"),
+    ("POST", "/what-if"),
 ]
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", ""): {"policy": "Rank = 9"},

@@ -186,6 +186,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "estimate": {"world", "comparison"},
         "candidates": set(),
         "suggestion": {"candidates", "estimate", "comparison"},
+        "what_if": {"world", "comparison"},
     },
     "gridbot_overlay": {
         "decide": set(),

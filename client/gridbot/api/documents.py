@@ -116,6 +116,46 @@ class BotDetails(BotSummary):
     match: Match | None
 
 
+class FigureRange(TypedDict):
+    """A figure over simulations: its median and 80 % range."""
+
+    median: float
+    low: float
+    high: float
+
+
+class PredictedRuns(TypedDict):
+    """Simulations under one policy."""
+
+    figures: dict[str, FigureRange | None]
+    runs: list[dict[str, Any]]
+
+
+class FigureDifference(TypedDict):
+    """How much more a figure is under the tried policy."""
+
+    mean: float
+    percent: float | None
+    verdict: str
+
+
+class Prediction(TypedDict):
+    """`POST /bots/ID/what-if`."""
+
+    bot: int
+    as_of: str
+    jobs_left: int
+    hosts: int
+    seeds: int
+    verdict: str
+    now: PredictedRuns
+    tried: PredictedRuns | None
+    differences: dict[str, FigureDifference | None] | None
+    sooner: int | None
+    assumes: list[str]
+    left_out: list[str]
+
+
 class ChangedBot(BotSummary):
     """`PATCH /bots/ID`."""
 

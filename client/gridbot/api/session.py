@@ -32,6 +32,7 @@ from gridbot.api.documents import (
     LiveReplicas,
     LogLine,
     ManifestText,
+    Prediction,
     Provenance,
     ResultLine,
     Retried,
@@ -464,6 +465,17 @@ class Bot:
     def explain(self, host: str | int | None = None) -> Explanation:
         """Conditions that reject hosts, or one host, and suggested changes, as a document."""
         document: Explanation = self.connection.get(f"{self._path}/explanation", host=host)
+        return document
+
+    def what_if(self, policy: str | Path | None = None, seeds: int = 8) -> Prediction:
+        """When it is likely to end, and when under another `policy` (text or Path), as a document.
+
+        The server simulates it, which takes up to 45 seconds, and changes nothing.
+        Raises BadInput, PolicyError, or Refused if its end cannot be predicted.
+        """
+        text = None if policy is None else read_policy(policy)
+        body = {"policy": text, "seeds": seeds}
+        document: Prediction = self.connection.send("POST", f"{self._path}/what-if", body)
         return document
 
     def cancel(self, jobs: Iterable[int] | None = None, unsent: bool = False) -> BotState:

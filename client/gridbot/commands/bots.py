@@ -24,6 +24,7 @@ from gridbot.commands.options import (
     say_away,
     with_session,
 )
+from gridbot.commands.what_if import what_if
 from gridbot.printing import counted, json_document
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
@@ -35,7 +36,7 @@ from gridbot_client.quantities import TIME
 
 @click.group()
 def bot() -> None:
-    """List, show, explain, wait for, change, hold, resume, cancel, retry or delete BOTs.
+    """List, show, explain, predict, wait for, change, hold, resume, cancel, retry or delete BOTs.
 
     Get their results and logs.  Append jobs to a growing BOT and close it.
 
@@ -45,6 +46,7 @@ def bot() -> None:
 
 for change in bot_changes.VERBS:
     bot.add_command(change)
+bot.add_command(what_if)
 
 
 @bot.command(name="list")

@@ -29,6 +29,7 @@ from gridbot_server.api import (
     storages,
     uploads,
     volunteers,
+    what_if,
     workflows,
 )
 
@@ -61,5 +62,6 @@ BLUEPRINTS = (
     storages.blueprint,
     uploads.blueprint,
     volunteers.blueprint,
+    what_if.blueprint,
     workflows.blueprint,
 )

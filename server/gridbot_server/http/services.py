@@ -28,6 +28,8 @@ from gridbot_server.storage.files import Store
 # The views' threads share few connections: a view holds one for milliseconds.
 _CONNECTIONS = 8
 _WAIT_SECONDS = 5.0
+# Each takes a process of its own for up to 45 s; of two, one who asks gets one.
+_PREDICTIONS = 2
 # Each look evaluates the policies of many BOTs: a burst, and the seconds between later ones.
 _PROSPECTS = (10, 20.0)
 
@@ -92,6 +94,7 @@ class Services:
     make_engine: Callable[[], WorkEngine]
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
+    predictions: Slots = field(init=False)
     prospects: RateLimiter = field(init=False)  # of looks at what there is for a client
     storages: Slots = field(init=False)  # of requests that wait for an owner's storage
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
@@ -107,6 +110,7 @@ class Services:
         threads = self.settings.web_threads
         self.uploads = Slots(max(1, threads // 2))
         self.downloads = Slots(max(1, threads * 3 // 8))
+        self.predictions = Slots(_PREDICTIONS, "predictions")
         self.prospects = RateLimiter(os.urandom(16), *_PROSPECTS)
         self.storages = Slots(max(1, threads // 4))
 

@@ -40,6 +40,54 @@ def progress(bot: JobsSoFar) -> str:
     return f"{done}, about {span(bot.eta_seconds)} left at {pace(bot.jobs_per_second)}"
 
 
+@dataclass(frozen=True, slots=True)
+class LikelyEnd:
+    """Seconds until a BOT ends, by simulations; None: it ends in none of them."""
+
+    low: float
+    median: float
+    high: float
+
+
+def outlook(end: LikelyEnd | None, why_not: str) -> str:
+    """Return when a BOT is likely to end, such as `ends in 1.2 h to 1.9 h, likely in 1.5 h`.
+
+    `why_not` says why it does not end.
+    """
+    if end is None:
+        return f"does not end: {why_not}"
+    return f"ends in {span(end.low)} to {span(end.high)}, likely in {span(end.median)}"
+
+
+def outlook_instead(
+    tried: LikelyEnd | None,
+    why_not: str,
+    now: LikelyEnd | None,
+    sooner: tuple[int, int],
+    replicas_percent: float | None,
+) -> str:
+    """Return when a BOT would end under another policy, and what that changes.
+
+    `sooner` says in how many simulations it ends sooner, and how many there are.
+    """
+    if tried is None:
+        return f"would not end: {why_not}"
+    before = f"in {span(now.median)}" if now else "not at all"
+    found = f"would end in {span(tried.low)} to {span(tried.high)} instead of {before}"
+    found += f", sooner in {sooner[0]} of {_counted(sooner[1], 'simulation')}"
+    if replicas_percent is None:
+        return found
+    return f"{found}; {replicas_difference(replicas_percent)}"
+
+
+def replicas_difference(percent: float) -> str:
+    """Return how many more replicas, such as `9 % more replicas`."""
+    rounded = round(percent)
+    if not rounded:
+        return "as many replicas"
+    return f"{abs(rounded)} % {'more' if rounded > 0 else 'fewer'} replicas"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesSoFar:
     """The nodes of a workflow's run."""

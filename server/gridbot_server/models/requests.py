@@ -29,6 +29,8 @@ MAX_KNOWN_CONTENT = 4 * 16_384  # characters of base64; a larger output is uploa
 MAX_NAME_CHARACTERS = 200
 MAX_GRIDS = 100
 MAX_REFUSED_BOTS = 1000
+MAX_TRIED_POLICY = 20_000  # characters
+PREDICTION_SEEDS, MAX_PREDICTION_SEEDS = 8, 64
 MAX_RUN_SECONDS = 366 * 86_400
 
 ADDRESS_PATTERN = r"^([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}$"
@@ -326,6 +328,16 @@ class BotChange(PartialBody):
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
     max_failures: MaxFailures | None = None  # failed jobs beyond which it is held
+
+
+class WhatIf(Body):
+    """`POST /bots/ID/what-if`."""
+
+    policy: Annotated[Text, Field(max_length=MAX_TRIED_POLICY)] | None = None
+    """Instead of the present one; null: only the present one is simulated."""
+
+    seeds: Annotated[int, Field(ge=1, le=MAX_PREDICTION_SEEDS)] = PREDICTION_SEEDS
+    """Simulations under each policy, each with other chances."""
 
 
 class GroupChange(PartialBody):

@@ -33,8 +33,9 @@ class Slots:
     An owner may hold as many as are free.  So one owner leaves half, and the next half of that.
     """
 
-    def __init__(self, total: int) -> None:
-        self._free, self._few = total, max(1, total // 4)
+    def __init__(self, total: int, what: str = "transfers") -> None:
+        """`what` is taken, for those who get none."""
+        self._what, self._free, self._few = what, total, max(1, total // 4)
         self._clients: Counter[str] = Counter()
         self._owners: Counter[str] = Counter()
         self._lock = Lock()
@@ -44,11 +45,11 @@ class Slots:
         client, owner = party
         with self._lock:
             if not self._free:
-                raise ServerBusy("too many transfers at once, try again later")
+                raise ServerBusy(f"too many {self._what} at once, try again later")
             if client and self._clients[client] >= self._few:
-                raise ServerBusy("too many transfers of this client at once, try again later")
+                raise ServerBusy(f"too many {self._what} of this client at once, try again later")
             if owner and self._owners[owner] >= self._free:
-                raise ServerBusy("too many transfers of this owner at once, try again later")
+                raise ServerBusy(f"too many {self._what} of this owner at once, try again later")
             self._count(party, 1)
 
     def release(self, party: Party) -> None:

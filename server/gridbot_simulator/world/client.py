@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridbot_client import agent
@@ -39,15 +39,18 @@ class SimulatedHost:
     model: HostModel
     traits: HostTraits
     client: SimulatedClient | None = None
+    ad: Mapping[str, Scalar] | None = None  # of a real machine
 
     @property
     def room(self) -> Room:
         """What replicas may take."""
-        return Room(self.model.cpus, self.model.memory_mb)
+        return Room(self.model.cpus, self.model.memory_mb, self.model.gpus)
 
     @property
-    def attributes(self) -> dict[str, Scalar]:
+    def attributes(self) -> Mapping[str, Scalar]:
         """What it says of itself."""
+        if self.ad is not None:
+            return self.ad
         return {
             "Name": self.name,
             "NumCpus": self.model.cpus,
@@ -89,9 +92,15 @@ class SimulatedClient:
         )
 
     def take_in(
-        self, reply: ReplyParts, names: Iterable[ReplicaId], resources: Resources
+        self,
+        reply: ReplyParts,
+        names: Iterable[ReplicaId],
+        resources: Callable[[int], Resources],
     ) -> list[tuple[ReplicaId, Run]]:
-        """Take in a reply, in which these replicas come; return the runs that it aborts."""
+        """Take in a reply, in which these replicas come; return the runs that it aborts.
+
+        `resources` says what replicas of a BOT may use.
+        """
         for name in reply.acks:
             self._items.pop(name, None)
         acknowledged = set(reply.acks)
@@ -101,10 +110,14 @@ class SimulatedClient:
             if self._items.pop(name, None) and (run := self.runs.pop(name, None)):
                 aborted.append((name, run))
         for name in names:
-            if name not in self._items:
-                seconds = self._pace.seconds(name.bot)
-                self._items[name] = LocalReplica(name, resources, Stage.WAITING, seconds)
+            self.hold(name, resources(name.bot))
         return aborted
+
+    def hold(self, name: ReplicaId, resources: Resources) -> None:
+        """Let a replica wait for room, unless it is here."""
+        if name not in self._items:
+            seconds = self._pace.seconds(name.bot)
+            self._items[name] = LocalReplica(name, resources, Stage.WAITING, seconds)
 
     def poll_in(self, reply: ReplyParts, chance: random.Random) -> float:
         """Seconds until it asks again by itself."""

@@ -42,6 +42,7 @@ class HostModel:
     grid: str | None = None
     cpus: int = 1
     memory_mb: int = 8192
+    gpus: int = 0
     speeds: Literal["lognormal", "exponential"] = "lognormal"
     speed_sigma: float = 0.25
     mean_part: float = 1.0  # of the time that a replica is there, for which it is executed

@@ -61,7 +61,7 @@ _QUIET_PART = 0.01  # of the time without a change, after which running jobs are
 _PAST_RESULTS = 100
 
 
-class _Kind(IntEnum):
+class EventKind(IntEnum):
     """What is due at a time."""
 
     ENDS = auto()  # a replica
@@ -107,17 +107,19 @@ class Scenario:
     hosts: Sequence[SimulatedHost]
     seed: int
     are_known: bool = True  # the server has had results of the hosts before
+    bot: int = BOT
+    begins_at: float = BEGINS_AT  # seconds since the epoch
 
 
 class Simulation:
     """A scenario from the submission of its BOT to the end."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
+        self._scenario, self._begins_at = scenario, scenario.begins_at
         # Streams of their own: with another policy hosts come, go and fail as before.
         self._hosts_chance = stream(scenario.seed, "hosts")
         chance = stream(scenario.seed, "server")
-        self.tables = Tables(BEGINS_AT)
+        self.tables = Tables(self._begins_at)
         self.store = MemoryStore(self.tables)
         self.buffer = MemoryBuffer(SLOTS)
         self._dispatcher = Dispatcher(
@@ -128,23 +130,24 @@ class Simulation:
         self._spending = Spending()
         self._chance = chance
         self._polls = stream(scenario.seed, "clients")
-        self._events: list[tuple[float, int, _Kind, int, ReplicaId | float | None]] = []
+        self._events: list[tuple[float, int, EventKind, int, ReplicaId | float | None]] = []
         self._order = count()
         self._clients: dict[int, SimulatedClient] = {}
+        self._client_numbers = count(1)
         self._hosts = {host.id: host for host in scenario.hosts}
         self._there: dict[int, SimulatedClient] = {}  # clients whose hosts are up
         self._idle = IdleClients(self.buffer)
         self._gone: set[int] = set()  # clients that went with replicas, and are not known as silent
-        self._looked_at = self._worked_at = self._replicated_at = self._changed_at = BEGINS_AT
+        self._looked_at = self._worked_at = self._begins_at
+        self._replicated_at = self._changed_at = self._begins_at
         self._spent = Spent()
         self._decisions = hashlib.blake2b(digest_size=16)
-        self._resources = Resources()
         self._has_copies = bot_policies("simulated", scenario.policy).may_replicate
         self._grain = min(max(_LEAST_GRAIN, _GRAIN * scenario.workload.median), _MOST_GRAIN)
         self._add_rows()
 
     def _steady(self) -> float:
-        return self.tables.now - BEGINS_AT
+        return self.tables.now - self._begins_at
 
     def _wall(self) -> float:
         return self.tables.now
@@ -154,19 +157,17 @@ class Simulation:
     def _add_rows(self) -> None:
         scenario, tables = self._scenario, self.tables
         tables.owners[OWNER] = StoredOwner(OWNER, "scientist")
-        manifest = Manifest(
-            "scientist", ("program", "{i}"), {"i": "int"}, resources=self._resources
-        )
-        tables.bots[BOT] = StoredBot(
-            BOT, OWNER, "simulated", len(scenario.workload.seconds), scenario.policy, manifest,
-            tables.now,
+        manifest = Manifest("scientist", ("program", "{i}"), {"i": "int"}, resources=Resources())
+        tables.bots[scenario.bot] = StoredBot(
+            scenario.bot, OWNER, "simulated", len(scenario.workload.seconds), scenario.policy,
+            manifest, tables.now,
         )  # fmt: skip
         for host in scenario.hosts:
             tables.hosts[host.id] = self._host_row(host)
             is_up, seconds = host.model.begin(self._hosts_chance)
             if is_up:
                 self._come(host)
-            self._at(tables.now + seconds, _Kind.GOES if is_up else _Kind.COMES, host.id)
+            self._at(tables.now + seconds, EventKind.GOES if is_up else EventKind.COMES, host.id)
 
     def _host_row(self, host: SimulatedHost) -> StoredHost:
         now = self.tables.now
@@ -179,8 +180,13 @@ class Simulation:
             row.mean_turnaround = seconds
         return row
 
+    def _client_row(self, host: SimulatedHost, number: int, token: bytes) -> StoredClient:
+        """A new client on a host."""
+        now, grid = self.tables.now, host.model.grid
+        return StoredClient(number, token, host.id, OWNER, grid, now, (OWNER,), (OWNER,))
+
     def _at(
-        self, when: float, kind: _Kind, who: int, what: ReplicaId | float | None = None
+        self, when: float, kind: EventKind, who: int, what: ReplicaId | float | None = None
     ) -> None:
         heapq.heappush(self._events, (when, next(self._order), kind, who, what))
 
@@ -191,20 +197,18 @@ class Simulation:
         now = self.tables.now
         client = host.client
         if client is None:
-            number = len(self._clients) + 1
-            token = hashlib.sha256(b"%d" % number).digest()
-            client = host.client = SimulatedClient(number, token, host)
-            self._clients[number] = client
-            grid = host.model.grid
-            row = StoredClient(number, token, host.id, OWNER, grid, now, (OWNER,), (OWNER,))
+            number = next(self._client_numbers)
+            row = self._client_row(host, number, hashlib.sha256(b"%d" % number).digest())
             self.tables.add_client(row)
+            client = host.client = SimulatedClient(number, row.hash, host)
+            self._clients[number] = client
         client.is_there = True
         self._gone.discard(client.id)
         self._there[client.id] = client
         for name, run in client.runs.items():  # it was suspended since `began_at`
             run.ends_at += now - run.began_at
             run.began_at = now
-            self._at(run.ends_at, _Kind.ENDS, client.id, name)
+            self._at(run.ends_at, EventKind.ENDS, client.id, name)
         self._ask_at(client, now)
 
     def _go(self, host: SimulatedHost) -> None:
@@ -214,7 +218,7 @@ class Simulation:
         row = self.tables.clients[client.id]
         row.seen_at = max(row.seen_at, now - self._polls.random() * (row.contact_seconds or 0.0))
         if self.tables.held.get(client.id):
-            self._note_gone(client)
+            self._note_gone(client.id)
         self._idle.forget(client)
         client.is_there, client.ask_at = False, None
         del self._there[client.id]
@@ -222,46 +226,59 @@ class Simulation:
             run.done += now - run.began_at
             run.began_at = now
         if not host.model.keeps_work:
-            for run in client.runs.values():
-                self._spend("lost", host, run.done)
+            for name, run in client.runs.items():
+                self._spend("lost", host, name, run.done)
             host.client = None
             client.runs.clear()
 
-    def _note_gone(self, client: SimulatedClient) -> None:
+    def _note_gone(self, client: int) -> None:
         """Begin to look for silent clients, unless some are looked for."""
         if not self._gone:
             # Between two passes of the same one it would miss the time without any.
             self._silence, self._looked_at = Silence(SILENT_SECONDS), self.tables.now
-        self._gone.add(client.id)
+        self._gone.add(client)
 
-    def _spend(self, how: str, host: SimulatedHost, seconds: float) -> None:
+    def _spend(self, how: str, host: SimulatedHost, name: ReplicaId, seconds: float) -> None:
+        if name.bot != self._scenario.bot:
+            return
         spent = seconds * host.traits.part
         setattr(self._spent, how, getattr(self._spent, how) + spent)
 
     # ------------------------------------------------------------------------------- runs
 
     def _start(self, client: SimulatedClient) -> None:
-        host, now = client.host, self.tables.now
         for name in client.to_start():
-            traits = host.traits
-            seconds = self._scenario.workload.seconds[name.seq] / traits.speed / traits.part
-            # What becomes of a replica belongs to it and its host, whatever the policy is.
-            chance = stream(self._scenario.seed, *name, host.id)
-            fails = chance.random() < host.traits.failure_rate
-            if fails:
-                seconds *= chance.random()
-            run = Run(now, now + min(seconds, self._resources.seconds), fails)
-            if seconds > self._resources.seconds:
-                run.fails, run.reason = True, "time_limit"
+            run = self._run_of(client.host, name)
             client.start(name, run)
-            self._at(run.ends_at, _Kind.ENDS, client.id, name)
+            self._at(run.ends_at, EventKind.ENDS, client.id, name)
+
+    def _run_of(self, host: SimulatedHost, name: ReplicaId) -> Run:
+        """What becomes of a replica, which belongs to it and its host, whatever the policy is."""
+        now, limit = self.tables.now, self._resources_of(name.bot).seconds
+        seconds = self._seconds_of(name) / host.traits.speed / host.traits.part
+        chance = stream(self._scenario.seed, *name, host.id)
+        fails = chance.random() < host.traits.failure_rate
+        if fails:
+            seconds *= chance.random()
+        run = Run(now, now + min(seconds, limit), fails)
+        if seconds > limit:
+            run.fails, run.reason = True, "time_limit"
+        return run
+
+    def _seconds_of(self, name: ReplicaId) -> float:
+        """Seconds that a replica takes a host of speed 1."""
+        return self._scenario.workload.seconds[name.seq]
+
+    def _resources_of(self, bot: int) -> Resources:
+        """What a replica may use."""
+        return self.tables.bots[bot].manifest.resources
 
     def _end(self, client: SimulatedClient, name: ReplicaId, due: float) -> None:
         run = client.runs.get(name)
         if run is None or not client.is_there or run.ends_at != due:
             return
         seconds = run.done + due - run.began_at
-        self._spend("reported", client.host, seconds)
+        self._spend("reported", client.host, name, seconds)
         cpu = seconds * client.host.traits.part
         how: tuple[str, str, int] = ("error", run.reason, 1) if run.fails else ("success", "", 0)
         report = Report(name, how[0], how[1], how[2], cpu, seconds)  # type: ignore[arg-type]
@@ -277,13 +294,13 @@ class Simulation:
         """Plan a request, unless one is planned before."""
         if client.is_there and (client.ask_at is None or when < client.ask_at):
             client.ask_at = when
-            self._at(when, _Kind.ASKS, client.id, when)
+            self._at(when, EventKind.ASKS, client.id, when)
 
     # --------------------------------------------------------------------------- the loop
 
     def run(self) -> Ran:
         """Simulate until the BOT has ended, or nothing more is to be expected."""
-        tables, bot = self.tables, self.tables.bots[BOT]
+        tables, bot = self.tables, self.tables.bots[self._scenario.bot]
         self._feeder.forget_claims()
         self._feeder.run_once(self._steady())
         steps = 0
@@ -294,27 +311,27 @@ class Simulation:
                 break
             self._advance()
         for client in self._clients.values():
-            for run in client.runs.values():
-                self._spend("aborted", client.host, self._taken(client, run))
+            for name, run in client.runs.items():
+                self._spend("aborted", client.host, name, self._taken(client, run))
         return Ran(
-            bot, BEGINS_AT, tables.now, self._useful(), self._spent, self._decisions.hexdigest(),
-            self._why_hopeless() if bot.ended_at is None else "", steps,
+            bot, self._begins_at, tables.now, self._useful(), self._spent,
+            self._decisions.hexdigest(), "" if bot.ended_at else self._why_hopeless(), steps,
         )  # fmt: skip
 
     def _why_hopeless(self) -> str:
         """Why the BOT will not end; empty while it may."""
-        bot, now = self.tables.bots[BOT], self.tables.now
+        bot, now = self.tables.bots[self._scenario.bot], self.tables.now
         if stopped := bot.held or bot.suspended:
             return stopped
         if now > self._worked_at + PATIENCE:
             return "no host had a replica for a day: none meets the policy"
-        return "it took more than 60 days" if now > BEGINS_AT + MOST_SECONDS else ""
+        return "it took more than 60 days" if now > self._begins_at + MOST_SECONDS else ""
 
     def _useful(self) -> float:
         found = (
             self.tables.find_end(*job, outcome.canonical)
             for job, outcome in self.tables.outcomes.items()
-            if outcome.canonical is not None
+            if job[0] == self._scenario.bot and outcome.canonical is not None
         )
         return sum(end.cpu_seconds or 0.0 for end in found if end is not None)
 
@@ -339,8 +356,8 @@ class Simulation:
         self._changed_at = self.tables.now
 
     def _may_replicate(self) -> bool:
-        tables = self.tables
-        return self._has_copies and tables.bots[BOT].tail and bool(tables.running[BOT])
+        tables, bot = self.tables, self._scenario.bot
+        return self._has_copies and tables.bots[bot].tail and bool(tables.running[bot])
 
     def _replicates_at(self) -> float:
         """When the replication cycle looks at running jobs again."""
@@ -351,9 +368,9 @@ class Simulation:
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
         tables = self.tables
-        if tables.leases:
+        if tables.running[self._scenario.bot]:
             self._worked_at = tables.now
-        due = [self._worked_at + PATIENCE + 1, BEGINS_AT + MOST_SECONDS + 1]
+        due = [self._worked_at + PATIENCE + 1, self._begins_at + MOST_SECONDS + 1]
         due += [self._events[0][0]] if self._events else []
         due += [tables.deadlines[0][0]] if tables.deadlines else []
         due += [self._looked_at + _LOOK_SECONDS] if self._gone else []
@@ -370,22 +387,24 @@ class Simulation:
         while self._events and self._events[0][0] <= now:
             when, _, kind, who, what = heapq.heappop(self._events)
             match kind:
-                case _Kind.ENDS:
+                case EventKind.ENDS:
                     assert isinstance(what, ReplicaId)
                     self._end(self._clients[who], what, when)
-                case _Kind.ASKS:
+                case EventKind.ASKS:
                     client = self._clients[who]
                     if client.ask_at == what:
                         client.ask_at = None
                         asking[who] = client
-                case _Kind.GOES:
+                case EventKind.GOES:
                     host = self._hosts[who]
                     self._go(host)
-                    self._at(when + host.model.down.seconds(self._hosts_chance), _Kind.COMES, who)
-                case _Kind.COMES:
+                    self._at(
+                        when + host.model.down.seconds(self._hosts_chance), EventKind.COMES, who
+                    )
+                case EventKind.COMES:
                     host = self._hosts[who]
                     self._come(host)
-                    self._at(when + host.model.up.seconds(self._hosts_chance), _Kind.GOES, who)
+                    self._at(when + host.model.up.seconds(self._hosts_chance), EventKind.GOES, who)
         return [client for client in asking.values() if client.is_there]
 
     # ----------------------------------------------------------------------------- requests
@@ -414,8 +433,8 @@ class Simulation:
         names = [_name_of(assignment) for assignment in reply.assignments]
         for name in names:
             self._decisions.update(b"%d:%d,%d,%d;" % (client.id, *name))
-        for _, run in client.take_in(reply, names, self._resources):
-            self._spend("aborted", client.host, self._taken(client, run))
+        for name, run in client.take_in(reply, names, self._resources_of):
+            self._spend("aborted", client.host, name, self._taken(client, run))
         self._start(client)
         self._idle.forget(client)
         if names:
@@ -446,6 +465,8 @@ class Simulation:
     def _tell_of_aborts(self) -> None:
         """Let clients whose replicas nobody wants any more ask by their next contact."""
         for number in self.tables.cancelled:
+            if number not in self._clients:  # it was gone before the simulation began
+                continue
             contact = self.tables.clients[number].contact_seconds or 0.0
             self._ask_at(self._clients[number], self.tables.now + self._polls.random() * contact)
         self.tables.cancelled.clear()
