@@ -194,6 +194,42 @@ def test_what_if_equals_the_explanation_and_applying_changes_the_version(
     assert "Version 3" in page.locator("summary").first.inner_text()
 
 
+def test_the_end_is_predicted_from_a_bots_page(scientist: Visitor, own_site: Site) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}")
+    page.click("text=Predict the end", timeout=60_000)
+    section = page.locator("section[aria-labelledby=end]")
+    section.wait_for(timeout=60_000)
+    said = section.inner_text()
+    assert "8 simulations of 17 jobs left" in said
+    assert "Time left" in said and "With the policy below" not in said
+
+
+def test_a_tried_policys_end_is_predicted_beside_its_hosts_and_nothing_is_changed(
+    scientist: Visitor, own_site: Site
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/policy")
+    before = api(own_site, "")["policy"]
+    page.fill("#policy", "Rank = Host.Memory;")
+    page.click("button[value=predict]")
+    section = page.locator("section[aria-labelledby=end]")
+    section.wait_for(timeout=60_000)
+    assert "With the policy below" in section.inner_text()
+    assert section.locator(".why").inner_text().startswith("Would end in ")
+    assert "hosts" in page.locator(".compare span").inner_text()
+    assert page.input_value("#policy") == "Rank = Host.Memory;"
+    assert api(own_site, "")["policy"] == before
+
+
+def test_a_prediction_that_cannot_be_made_says_why_on_the_page(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/policy")
+    conn.execute("UPDATE bot SET growing = true")
+    page.click("button[value=predict]")
+    told = page.locator("[role=alert]").inner_text()
+    assert "cannot be predicted: it grows; it ends once it is closed" in told
+
+
 def test_an_error_in_a_policy_is_shown_in_its_place_and_nothing_is_lost(
     scientist: Visitor, own_site: Site
 ) -> None:

@@ -53,6 +53,18 @@ def test_the_login_is_accessible_in_both_themes(looker: Visitor) -> None:
     audit(looker.open("/login"))
 
 
+def test_a_prediction_is_accessible_and_fits_a_phone(looker: Visitor, site: Site) -> None:
+    looker.page.set_viewport_size(DESK)
+    page = looker.open(f"/bots/{site[1].busy}/policy")
+    page.fill("#policy", "Rank = Host.Memory;")
+    page.click("button[value=predict]")
+    page.locator("section[aria-labelledby=end]").wait_for(timeout=60_000)
+    page.locator("summary", has_text="What it rests on").click()
+    audit(page)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_overflows_or_overlaps_on_a_phone(looker: Visitor, site: Site, name: str) -> None:
     looker.page.set_viewport_size(PHONE)
@@ -81,6 +93,12 @@ def test_all_figures_are_there_without_scripts(plain: Visitor, site: Site) -> No
     for figure in ("67 % done, 3 failed", "7 in progress", "2 at silent hosts", "Job 46"):
         assert figure in text
     assert "theta is negative" in plain.open(f"/bots/{site[1].busy}/jobs/41").inner_text("main")
+
+
+def test_the_end_is_predicted_without_scripts(plain: Visitor, site: Site) -> None:
+    page = plain.open(f"/bots/{site[1].busy}")
+    page.click("text=Predict the end", timeout=60_000)
+    assert "Likely end" in page.locator("main").inner_text(timeout=60_000)
 
 
 def test_an_operator_sees_backup_budgets_and_failures_by_grid(plain: Visitor) -> None:

@@ -1,9 +1,12 @@
-"""A BOT's policy: its text with what the check says, what each clause rejects, and what if."""
+"""A BOT's policy: its text with what the check says, what each clause rejects, and what if.
+
+What if is which hosts a tried policy wins or loses, and when the BOT is likely to end under it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +17,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from gridbot_policies.lint.check import Finding, check
 from gridbot_server.api.bots import change_bot, details_of, explained, list_policies
 from gridbot_server.api.schema import call
+from gridbot_server.api.what_if import predicted
 from gridbot_server.console.blueprint import (
     FORM_BYTES,
     blueprint,
@@ -23,13 +27,23 @@ from gridbot_server.console.blueprint import (
     shared,
     viewer,
 )
-from gridbot_server.errors import RequestError
+from gridbot_server.console.words import decimal, duration, number
+from gridbot_server.errors import Conflict, RequestError, ServerBusy
 from gridbot_server.http import auth
-from gridbot_server.models.requests import BotChange
+from gridbot_server.models.requests import MAX_TRIED_POLICY, BotChange
+from gridbot_server.models.responses.prediction import FigureRange, PredictedRuns, Prediction
 
 _WORD = re.compile(r"[\w.]+|\S")
 _EXPLAINED_SECONDS = 15.0
-MOST_CHARACTERS = 20_000  # of a policy that is tried on a page
+# Figures of a prediction: what each is called, and how it is written.
+_FIGURES: Sequence[tuple[str, str, Callable[[float], str]]] = (
+    ("left_seconds", "Time left", duration),
+    ("tail_seconds", "Tail phase", duration),
+    ("replicas", "Replicas", number),
+    ("speculative", "Speculative copies", number),
+    ("failed", "Jobs that fail", number),
+    ("cpu_hours", "CPU hours", decimal),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,35 @@ def _line(text: str, findings: Sequence[Finding]) -> Line:
     return Line(text[:begin], text[begin:end], text[end:], findings)
 
 
+@dataclass(frozen=True, slots=True)
+class PredictedRow:
+    """A figure of a prediction, as it is written."""
+
+    title: str
+    now: str
+    tried: str  # "" if no policy is tried
+
+
+def predicted_rows(prediction: Prediction) -> list[PredictedRow]:
+    """Return the figures of a prediction: medians, and in brackets 80 % ranges."""
+
+    def written(runs: PredictedRuns | None, name: str, write: Callable[[float], str]) -> str:
+        return "" if runs is None else _range(getattr(runs.figures, name), write)
+
+    return [
+        PredictedRow(
+            title, written(prediction.now, name, write), written(prediction.tried, name, write)
+        )
+        for name, title, write in _FIGURES
+    ]
+
+
+def _range(found: FigureRange | None, write: Callable[[float], str]) -> str:
+    if found is None:
+        return "\N{EN DASH}"
+    return f"{write(found.median)} ({write(found.low)} to {write(found.high)})"
+
+
 @blueprint.get("/bots/<int:bot>/policy")
 @auth.rule("console user")
 def policy_page(bot: int) -> Response:
@@ -74,13 +117,18 @@ def policy_page(bot: int) -> Response:
 @blueprint.post("/bots/<int:bot>/policy")
 @auth.rule("console user")
 def try_policy(bot: int) -> BaseResponse:
-    """Show what another policy would change, or change it."""
+    """Show what another policy would change, or when the BOT is likely to end, or change it."""
+    do = request.form.get("do")
+    if do == "predict" and "policy" not in request.form:
+        return _predicting(bot, None)
     text = request.form.get("policy", "").replace("\r\n", "\n")
-    if len(text) > MOST_CHARACTERS:
-        raise RequestError(f"policy: more than {MOST_CHARACTERS} characters")
+    if len(text) > MAX_TRIED_POLICY:
+        raise RequestError(f"policy: more than {MAX_TRIED_POLICY} characters")
     if any(finding.severity == "error" for finding in check(text)):
         return _page(bot, text)
-    if request.form.get("do") != "apply":
+    if do == "predict":
+        return _predicting(bot, text)
+    if do != "apply":
         return _page(bot, text, explained(bot, policy=text))
     if request.form.get("version") != str(details_of(bot).policy_version):
         fault = "The BOT was changed meanwhile: look at what is there now, and try again."
@@ -99,7 +147,22 @@ def _explained_lately(bot: int, version: int) -> Any:
     return shared(key, _EXPLAINED_SECONDS, lambda: explained(bot))
 
 
-def _page(bot: int, text: str | None, after: Any = None, fault: str = "") -> Response:
+def _predicting(bot: int, text: str | None) -> Response:
+    """Show when a BOT is likely to end, also under a `text` that somebody tries, or why not."""
+    after = None if text is None else explained(bot, policy=text)
+    try:
+        return _page(bot, text, after, prediction=predicted(bot, text))
+    except (Conflict, ServerBusy) as error:
+        return _page(bot, text, after, fault=f"{error.detail[:1].upper()}{error.detail[1:]}.")
+
+
+def _page(
+    bot: int,
+    text: str | None,
+    after: Any = None,
+    fault: str = "",
+    prediction: Prediction | None = None,
+) -> Response:
     """Show the policy that is there, and a `text` that somebody tries instead."""
     details = details_of(bot)
     shown: dict[str, Any] = {
@@ -111,6 +174,8 @@ def _page(bot: int, text: str | None, after: Any = None, fault: str = "") -> Res
         "text": details.policy if text is None else text,
         "tried": None if text is None else lines_of(text),
         "fault": fault,
+        "prediction": prediction,
+        "predicted": predicted_rows(prediction) if prediction else (),
         "versions": call(list_policies, bot=bot).policies,
     }
     return page("policy.html", shown)
