@@ -46,7 +46,8 @@ def snapshot(
     manifest = Manifest("alice", ("echo", "{i}"), {"i": "int"}, resources=Resources())
     chance = random.Random(1)
     runs = [
-        {"host": 100 + n % hosts, "seconds": chance.uniform(550, 650)} for n in range(max(done, 20))
+        {"host": 100 + n % hosts, "seconds": chance.uniform(550, 650), "ended_at": NOW - 90_000}
+        for n in range(max(done, 20))
     ]
     bot = {
         "id": BOT, "owner": OWNER, "owner_name": "alice", "share": 1.0, "state": "running",
@@ -95,6 +96,19 @@ def test_copies_help_a_job_that_hangs() -> None:
     assert found["sooner"] == 3
     assert found["differences"]["replicas"]["mean"] >= 1
     assert found["tried"]["figures"]["speculative"]["median"] >= 1
+
+
+def test_a_replica_that_waited_on_its_host_has_run_since_the_host_had_room() -> None:
+    ahead = snapshot(51, 50, hosts=1, leases=[lease(50, 0, 900.0)])
+    ahead["runs"][-1]["ended_at"] = NOW - 100
+    assert 400 < left(predict(ahead, None, 3)) < 600
+
+
+def test_a_host_without_an_answer_is_as_slow_as_that_shows() -> None:
+    new = snapshot(61, 50, hosts=11)
+    new["runs"] = [run for run in new["runs"] if run["host"] != 110]
+    new["leases"][10]["sent_at"] = NOW - 6000  # ten times what others take
+    assert left(predict(new, None, 3)) > 1500
 
 
 def test_a_program_that_tells_its_progress_is_believed() -> None:

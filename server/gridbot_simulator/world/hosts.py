@@ -27,6 +27,17 @@ class Stays:
         """Draw one."""
         return chance.weibullvariate(self.hours, self.shape) * _HOUR
 
+    def more_seconds(self, stayed: float, chance: random.Random) -> float:
+        """Draw how many more seconds one stays who has stayed for some seconds."""
+        scale = self.hours * _HOUR
+        hazard = (stayed / scale) ** self.shape + chance.expovariate(1.0)
+        return float(scale * hazard ** (1 / self.shape) - stayed)
+
+    @classmethod
+    def of_mean(cls, seconds: float, shape: float) -> Stays:
+        """Stays of a mean length."""
+        return cls(shape, seconds / math.gamma(1 + 1 / shape) / _HOUR)
+
     @property
     def mean_seconds(self) -> float:
         """The mean."""

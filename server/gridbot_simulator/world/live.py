@@ -49,6 +49,7 @@ class LiveSimulation(Simulation):
         left = [present.draw_seconds(chance, least.get(seq, 0.0)) for seq in present.begun]
         left += [present.draw_seconds(chance) for _ in range(present.fresh)]
         self._progress: dict[ReplicaId, float | None] = {}  # of replicas whose programs tell it
+        self._began_at: dict[ReplicaId, float | None] = {}
         self._others_seconds = {
             other["id"]: other["usual_seconds"] or other["mean_turnaround"] or _UNKNOWN_SECONDS
             for other in present.rows["others"]
@@ -66,7 +67,8 @@ class LiveSimulation(Simulation):
         """What jobs in progress have taken so far, as on a host of speed 1, by their numbers."""
         present, found = self._present, dict[int, float]()
         for lease in present.rows["leases"]:
-            age = (present.now - lease["sent_at"]) * present.speeds.get(lease["host"], 1.0)
+            began_at = present.began_at.get((lease["seq"], lease["replica"]), present.now)
+            age = (present.now - began_at) * present.speeds.get(lease["host"], 1.0)
             found[lease["seq"]] = max(age, found.get(lease["seq"], 0.0))
         return found
 
@@ -160,14 +162,17 @@ class LiveSimulation(Simulation):
         return self._stored_client(self._client_of_host[host.id], number, token)
 
     def _add_replicas(self) -> None:
-        rows, bot, tables = self._present.rows, self._scenario.bot, self.tables
+        present, bot, tables = self._present, self._scenario.bot, self.tables
+        rows = present.rows
         others = Counter[int]()
         for row in rows["others_leases"]:
             self._hold(self._lease(row, row["bot"], others[row["bot"]], 1, "first"))
             others[row["bot"]] += 1
         for row in rows["leases"]:
             lease = self._lease(row, bot, self._seq[row["seq"]], row["replica"], row["why"])
-            self._progress[ReplicaId(*lease.name)] = row["progress"]
+            name = ReplicaId(*lease.name)
+            self._progress[name] = row["progress"]
+            self._began_at[name] = present.began_at.get((row["seq"], row["replica"]))
             self._hold(lease)
         for row in rows["copies"]:
             copy = StoredCopy(
@@ -221,7 +226,8 @@ class LiveSimulation(Simulation):
         for name, run in client.runs.items():
             self._at(run.ends_at, EventKind.ENDS, client.id, name)
         self._ask_at(client, now + self._polls.random() * self._grain)
-        stays = host.model.up.seconds(self._hosts_chance)
+        stayed = now - row["session_at"] if row["session_at"] is not None else 0.0
+        stays = host.model.up.more_seconds(max(0.0, stayed), self._hosts_chance)
         if row["expires_at"] is not None:
             stays = min(stays, max(0.0, row["expires_at"] - now))
         self._at(now + stays, EventKind.GOES, host.id)
@@ -240,15 +246,16 @@ class LiveSimulation(Simulation):
     def _going_on(self, host: SimulatedHost, name: ReplicaId) -> Run:
         """What becomes of a replica that has run for some time."""
         sent_at = self.tables.leases[name[:2]][name.replica].sent_at
+        began_at = self._began_at.get(name) or sent_at
         run, limit = self._run_of(host, name), self._resources_of(name.bot).seconds
-        age, seconds = run.began_at - sent_at, run.ends_at - run.began_at
+        age, seconds = run.began_at - began_at, run.ends_at - run.began_at
         if progress := self._progress.get(name):
             seconds = age / progress
         elif seconds <= age:  # none that ended took so long, or it fails
             seconds = straggler_seconds(age, stream(self._scenario.seed, "age", *name))
         if seconds > limit:
             seconds, run.fails, run.reason = max(age, limit), True, "time_limit"
-        run.began_at, run.ends_at = sent_at, sent_at + seconds
+        run.began_at, run.ends_at = began_at, began_at + seconds
         return run
 
     # -------------------------------------------------------------------------------- runs

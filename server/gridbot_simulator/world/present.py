@@ -30,6 +30,8 @@ _SPEED_RUNS = 1  # answers that count as much for a host's speed as that of all 
 _RATE_RUNS = 20  # and for the rate of its failures
 _NEW_RATE = 0.1  # error rate of a host of which the server knows nothing
 _AWAY_SECONDS = {True: 600.0, False: _HOUR}  # of a pilot's place, of a machine; if nothing is known
+# Of the Weibull distribution of stays: Failure Trace Archive, desktops and nodes of clusters.
+_SHAPE = 0.5
 _ASSUMED_STAY = 24 * _HOUR
 _PARETO = 2.0
 
@@ -149,8 +151,8 @@ class Present:
         ad, grid = client["ad"], client["grid"]
         up, down = self._stays[grid or ""]
         return HostModel(
-            up=Stays(1.0, up / _HOUR),
-            down=Stays(1.0, down / _HOUR),
+            up=Stays.of_mean(up, _SHAPE),
+            down=Stays.of_mean(down, _SHAPE),
             grid=grid,
             cpus=max(1, int(number(ad.get("NumCpus")) or 1)),
             memory_mb=max(1, int(number(ad.get("Memory")) or 1 << 30)),
@@ -177,13 +179,49 @@ class Present:
 
     def traits(self, client: Row, chance: random.Random) -> HostTraits:
         """How fast a host is, and how often it fails; one that is not known is like another."""
-        host, known = client["host"], sorted(self.speeds.values())
-        speed = self.speeds.get(host)
+        speed = self.speeds.get(client["host"])
         return HostTraits(
-            speed=chance.choice(known) if speed is None else speed,
+            speed=self._new_speed(client["id"], chance) if speed is None else speed,
             part=1.0,
             failure_rate=self._failure_rate(client),
         )
+
+    def _new_speed(self, client: int, chance: random.Random) -> float:
+        """Draw the speed of a host without an answer: so slow that it may still have none."""
+        age, usual = self._ages.get(client, 0.0), median(self.run_seconds)
+        slow = [speed for speed in sorted(self.speeds.values()) if usual / speed > age]
+        return chance.choice(slow) if slow else usual / straggler_seconds(age, chance)
+
+    @cached_property
+    def began_at(self) -> Mapping[tuple[int, int], float]:
+        """When replicas in progress began, by job and number; those that wait on a client did not.
+
+        One that was held ahead began when the host had room: with the last answers of the host.
+        """
+        ends: defaultdict[int, list[float]] = defaultdict(list)
+        for run in self.rows["runs"]:
+            ends[run["host"]].append(run["ended_at"])
+        held: defaultdict[int, list[Row]] = defaultdict(list)
+        for lease in self.rows["leases"]:  # the earliest first
+            held[lease["client"]].append(lease)
+        found = {}
+        for client in self.clients:
+            places = max(1, self.model(client).cpus // self.manifest.resources.cpus)
+            freed = sorted(ends[client["host"]])[-places:]
+            freed = [0.0] * (places - len(freed)) + freed
+            for lease, free_at in zip(held[client["id"]], freed, strict=False):
+                began = min(self.now, max(lease["sent_at"], free_at))
+                found[lease["seq"], lease["replica"]] = began
+        return found
+
+    @cached_property
+    def _ages(self) -> Mapping[int, float]:
+        """Seconds that the oldest replicas of clients have run."""
+        found: dict[int, float] = {}
+        for lease in self.rows["leases"]:
+            began_at = self.began_at.get((lease["seq"], lease["replica"]), self.now)
+            found[lease["client"]] = max(self.now - began_at, found.get(lease["client"], 0.0))
+        return found
 
     def _failure_rate(self, client: Row) -> float:
         runs = len(self._seconds_by_host.get(client["host"], ()))

@@ -48,7 +48,8 @@ SELECT seq, kind FROM job_kind WHERE bot = %(bot)s AND seq = ANY(%(jobs)s) ORDER
 
 -- name: runs
 -- How long its last answers took, on which hosts.
-SELECT e.host, e.wall_seconds::float8 AS seconds
+SELECT e.host, e.wall_seconds::float8 AS seconds,
+       extract(epoch FROM e.ended_at)::float8 AS ended_at
   FROM (SELECT seq, canonical, n FROM outcome
          WHERE bot = %(bot)s AND canonical IS NOT NULL ORDER BY n DESC LIMIT %(most)s) AS o
   JOIN ended e ON e.bot = %(bot)s AND e.seq = o.seq AND e.replica = o.canonical
