@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import with_proofs
 
+from gridbot_client.protocol.fields import Scalar
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, LATEST
 from gridbot_client.protocol.messages import (
     Assignment,
@@ -353,7 +354,7 @@ TABLE = replace(
         HostProgram("linux-x86_64 gpu=nvidia", ("cuda", "{x}")),
     ),
 )
-MACHINE = {"Platform": "linux-x86_64", "NumCpus": 4, "NumNvidiaGpus": 1}
+MACHINE: dict[str, Scalar] = {"Platform": "linux-x86_64", "NumCpus": 4, "NumNvidiaGpus": 1}
 
 
 def judged(host: dict[str, Any], *owners: Ed25519PrivateKey) -> JudgedManifest:
