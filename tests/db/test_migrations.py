@@ -35,6 +35,12 @@ def _blob(conn: PostgresConnection, text: str) -> FileRef:
     return FileRef(text, sha256.hex(), len(content))
 
 
+def test_migrations_are_numbered_without_gaps_or_repeats() -> None:
+    # Of two with one number, the second would be passed over in silence.
+    numbers = [number for number, _, _ in sql.migrations()]
+    assert numbers == [*range(1, len(numbers) + 1)]
+
+
 def test_files_belong_to_the_owners_whose_bots_refer_to_them(conn: PostgresConnection) -> None:
     _before(conn, 12)
     alice, bob = make_owner(conn, "alice"), make_owner(conn, "bob")
