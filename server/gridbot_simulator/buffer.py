@@ -37,6 +37,9 @@ class MemoryBuffer:
         self._bots: dict[int, _Queues] = {}
         self._taken: dict[int, Slot] = {}
         self.put_so_far = 0  # slots; the number of the last one
+        # Replicas that came in for the first time: further copies go out and in again as they age.
+        self.new_so_far = 0
+        self._copies_so_far: set[tuple[int, int, int, int]] = set()
         self._pulse = 0.0, 0
         self.inversions = 0
 
@@ -164,10 +167,19 @@ class MemoryBuffer:
             raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
         body = item.body if 0 < len(item.body) <= room else None
         self.put_so_far += 1
+        self._note_new(item)
         return Slot(
             self.put_so_far, SlotState.READY, 0, item.bot, item.seq, item.replica, item.round,
             item.why, now, body, item.detail, item.drawn,
         )  # fmt: skip
+
+    def _note_new(self, item: Item) -> None:
+        copy = item.bot, item.seq, item.replica, item.drawn
+        if item.detail and copy in self._copies_so_far:
+            return
+        self.new_so_far += 1
+        if item.detail:
+            self._copies_so_far.add(copy)
 
     def contents(self) -> list[Slot]:
         """Every slot that is not free."""

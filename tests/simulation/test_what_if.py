@@ -13,6 +13,8 @@ import pytest
 
 from gridbot_client.protocol.messages import Manifest, Resources
 from gridbot_simulator.what_if import MOST_RUN, predict, seeds_for
+from gridbot_simulator.world.live import LiveSimulation
+from gridbot_simulator.world.present import Present
 
 NOW = 1_800_000_000.0
 COPIES = "ReplicationRequirements = Job.Replica1.Age > 1000;"
@@ -96,6 +98,19 @@ def test_copies_help_a_job_that_hangs() -> None:
     assert found["sooner"] == 3
     assert found["differences"]["replicas"]["mean"] >= 1
     assert found["tried"]["figures"]["speculative"]["median"] >= 1
+
+
+def test_copies_that_nobody_takes_are_soon_known_as_such() -> None:
+    # They go out of the buffer, and in again, as they age.
+    queued = snapshot(55, 50, leases=[], bot={"sent_first": 55})
+    queued["copies"] = [
+        {"seq": 50 + n, "replica": 2, "round": 0, "why": "error", "prio": 0, "pool": None,
+         "vain": 0, "not_before": NOW - 5}
+        for n in range(5)
+    ]  # fmt: skip
+    ran = LiveSimulation(Present(queued), "JobRequirements = false;", 1).run()
+    assert ran.why_not == "no host had a replica for a day: none meets the policy"
+    assert ran.steps < 2000  # of 14,400 in a day
 
 
 def test_a_replica_that_waited_on_its_host_has_run_since_the_host_had_room() -> None:

@@ -70,4 +70,4 @@ class IdleClients:
 
     def _offered(self) -> object:
         """What tells one content of the buffer from another with more in it."""
-        return self._buffer.put_so_far, [item.state.tail for item in self._buffer.segments()]
+        return self._buffer.new_so_far, [item.state.tail for item in self._buffer.segments()]
