@@ -97,6 +97,7 @@ def test_one_who_reads_slowly_leaves_slots_to_others(
     site: Site, alice: Person, bob: Person, client: Person
 ) -> None:
     path, begun = _put(alice, LONG), []
+    _put(bob, LONG)
     other = _reader(site, bob)
     while True:
         asked = site.app.test_client().get(
