@@ -394,6 +394,18 @@ def test_scripts_of_several_programs_travel_and_are_checked_together() -> None:
         signed.check(TABLE, replace(made, scripts=made.scripts[:-1]), md5_of, PUBLIC)
 
 
+def test_a_server_that_knows_no_tables_takes_none_for_a_plain_command() -> None:
+    rows = (HostProgram("linux-x86_64 gpu=nvidia", ("nvcc",)), TABLE.programs[-1])
+    manifest = replace(
+        TABLE, command=("nvcc",), inputs=(), programs=rows, platforms=TABLE.platforms[::2]
+    )
+    made = signed.sign(manifest, md5_of, PRIVATE)
+    assert len(made.scripts) == 1
+    # What it looks for, in all that a server keeps or is handed.
+    assert "script" not in made.document()
+    assert "script" not in SignedApplication.from_text(made.text()).document()
+
+
 def test_a_table_without_a_program_for_stock_clients_is_unsuitable_for_them() -> None:
     only = TABLE.programs[-1:]
     manifest = replace(TABLE, command=only[0].command, programs=only, platforms=("windows-amd64",))

@@ -113,7 +113,8 @@ def _checked(
         files = signed.check(manifest, given, lambda ref: md5s[ref.sha256], public)
     except BadApplication as error:
         raise RequestError(f"signatures: {error}") from None
-    return SignedApplication(given.scripts, {file.sha256: file.signature for file in chain(*files)})
+    signatures = {file.sha256: file.signature for file in chain(*files)}
+    return SignedApplication(given.scripts, signatures, bool(manifest.programs))
 
 
 def _check_jobs(conn: PostgresConnection, bot: int, manifest: Manifest) -> None:

@@ -59,12 +59,16 @@ class SignedApplication:
 
     scripts: tuple[str, ...]
     signatures: Mapping[str, str]  # SHA-256 in hex -> signature
+    of_programs: bool = False  # of a table, which may have one row for stock clients
 
     def document(self) -> dict[str, Any]:
-        """What `text` gives, as JSON knows it."""
+        """What `text` gives, as JSON knows it.
+
+        A server that knows no tables does not find `script` in one's, and offers nothing.
+        """
         several = list(self.scripts)
-        one = {"scripts": several} if len(several) != 1 else {"script": several[0]}
-        return {**one, "signatures": dict(self.signatures)}
+        scripts = {"scripts": several} if self.of_programs else {"script": several[0]}
+        return {**scripts, "signatures": dict(self.signatures)}
 
     def text(self) -> str:
         """The JSON in which it is sent and kept."""
@@ -84,7 +88,7 @@ class SignedApplication:
             raise BadApplication("expected signatures: an object")
         if not all(isinstance(signature, str) for signature in signatures.values()):
             raise BadApplication("signatures: expected strings")
-        return cls(tuple(scripts), signatures)
+        return cls(tuple(scripts), signatures, "scripts" in raw)
 
 
 def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApplication:
@@ -94,9 +98,8 @@ def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApp
     """
     scripts = _rendered(manifest)
     files = dict.fromkeys(chain(*_files(manifest, scripts, md5_of, {})))
-    return SignedApplication(
-        scripts, {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
-    )
+    signatures = {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
+    return SignedApplication(scripts, signatures, bool(manifest.programs))
 
 
 def check(
