@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gridbot_client.protocol.manifest import with_program
 from gridbot_client.protocol.messages import Resources
-from gridbot_client.protocol.programs import HostProgram, choose, places
+from gridbot_client.protocol.programs import MAKERS, HostProgram, choose, places
 from gridbot_client.protocol.software import runtimes_of
 from gridbot_server.matching.stock_platforms import stock_programs
 
@@ -194,9 +194,18 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         yield Lack("environment", UNFIT)
     for resource in RESOURCES:
         wanted = getattr(resources, resource.field)
-        offered = resource.offered(host) if wanted else None
+        offered = _offered(resource, host, program) if wanted else None
         if offered is not None and offered < wanted:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def _offered(
+    resource: Resource, host: Mapping[str, Any], program: HostProgram | None
+) -> int | float | None:
+    """Return how much a host has for a program: of GPUs, those of its maker."""
+    if resource.kind == "gpus" and program is not None and program.selector.gpu:
+        return number(host.get(MAKERS[program.selector.gpu].counted)) or 0
+    return resource.offered(host)
 
 
 def program_for(worker: Worker, work: Work) -> HostProgram | None:

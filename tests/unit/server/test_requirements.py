@@ -100,6 +100,14 @@ def test_a_host_gets_no_work_for_which_its_sandbox_is_too_weak(
     assert found is None if is_fit else found and "needs sandbox level" in found
 
 
+def test_a_program_for_gpus_of_one_maker_is_not_given_those_of_another() -> None:
+    rows = (HostProgram("linux-x86_64 gpu=nvidia", ("cuda",)),)
+    work = Work(Resources(gpus=2), programs=rows)
+    mixed = {**STOCK, "NumGpus": 3, "NumAmdGpus": 2}
+    assert requirements.obstacle(Worker(mixed), work) == "needs 2 GPUs"
+    assert requirements.obstacle(Worker({**mixed, "NumNvidiaGpus": 2}), work) is None
+
+
 def test_containers_get_no_gpus() -> None:
     work = Work(Resources(gpus=1), image="docker.io/library/debian:12", owner_signed=True)
     worker = Worker({"NumGpus": 1, "Containers": "podman"}, trusts=[1])
