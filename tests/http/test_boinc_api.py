@@ -101,6 +101,41 @@ def test_the_program_is_the_main_program_and_all_have_their_own_names(site: Site
     assert '<command_line>2 "a b"</command_line>' in answer.replace("&quot;", '"')
 
 
+def own_input(name: str) -> str:
+    return json.dumps([{"name": name, "sha256": INPUTS[1].sha256, "size": INPUTS[1].size}])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("inputs", own_input(name)) for name in ("FACTOR.TXT", "init_data.xml", "libm.so.6")]
+    + [("args", '{"i": "no number"}')],
+)
+def test_a_job_that_is_not_for_boinc_clients_keeps_no_others_from_them(
+    site: Site, column: str, value: str
+) -> None:
+    lease = lent(site)
+    wrong = lease.replica._replace(seq=1)
+    site.conn.execute(
+        f"UPDATE job SET {column} = %s::jsonb WHERE bot = %s AND seq = 1", [value, wrong.bot]
+    )
+    make_lease(site.conn, wrong, lease.client)
+    assert texts(site.ask().all("workunit"), "name") == [NAMES.replica(lease)]
+
+
+def test_what_came_by_another_server_is_looked_at_when_it_is_signed(site: Site) -> None:
+    owner = make_owner(site.conn, MANIFEST.owner)
+    keep(site.conn, site.settings)
+    manifest = replace(MANIFEST, command=("./count", "{i}"), placeholders={"i": "text"})
+    bot = make_bot(site.conn, owner, 3, manifest=manifest.text())
+    site.conn.execute('UPDATE job SET args = \'{"i": "a\\"b"}\' WHERE seq = 2')
+    site.conn.execute('UPDATE job SET args = \'{"i": "a"}\' WHERE seq < 2')
+    private = code_keys.load_private(site.settings.boinc_key_path)
+    made = sign(manifest, lambda ref: hashlib.md5(CONTENT[ref.name]).hexdigest(), private)
+    ann = Person(site.app, make_key(site.conn, owner, "user"), owner, "ann")
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=json.loads(made.text()))
+    assert (answer.status_code, "cannot pass the word" in answer.json["detail"]) == (409, True)
+
+
 def test_each_output_is_an_upload_of_its_own(site: Site) -> None:
     lease = lent(site)
     reply = site.ask()

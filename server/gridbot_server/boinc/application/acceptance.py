@@ -125,7 +125,7 @@ def _check_jobs(conn: PostgresConnection, bot: int, manifest: Manifest) -> None:
     with conn.transaction(), _suitable():
         if not fetch_only_value(conn, bool, SQL["try_jobs_lock"], {"lock": _JOBS_LOCK}):
             raise ServerBusy("the jobs of another BOT are being looked at: send it again")
-        for args, inputs in _unusual_jobs(conn, bot):
+        for args, inputs in _unusual_jobs(conn, bot, manifest):
             refs = tuple(messages.file_ref(item) for item in inputs or ())
             description.check_job(manifest, args, refs)
 
@@ -138,11 +138,18 @@ def _suitable() -> Iterator[None]:
         raise Conflict(f"this BOT is not for BOINC clients: {error}") from None
 
 
-def _unusual_jobs(conn: PostgresConnection, bot: int) -> Iterator[tuple[Any, ...]]:
-    """The jobs that may be too much for a stock client: with files of their own, or long texts."""
+def _unusual_jobs(
+    conn: PostgresConnection, bot: int, manifest: Manifest
+) -> Iterator[tuple[Any, ...]]:
+    """The jobs that may be too much for a stock client: with files of their own, or long texts.
+
+    A program that is made for BOINC's API cannot be passed any text.
+    """
     with conn.cursor("unusual_jobs") as cursor:
         cursor.itersize = _JOBS_AT_ONCE
-        values = {"bot": bot, "most": description.SURELY_FITS_BYTES}
+        is_any = manifest.boinc_api and "text" in manifest.placeholders.values()
+        most = 0 if is_any else description.SURELY_FITS_BYTES
+        values = {"bot": bot, "most": most}
         yield from cursor.execute(SQL["unusual_jobs"], values)
 
 

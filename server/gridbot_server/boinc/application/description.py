@@ -19,6 +19,7 @@ from gridbot_client.protocol.messages import (
     MAX_OUTPUTS,
     FileRef,
     Manifest,
+    ProtocolError,
     ReplicaId,
     Scalar,
 )
@@ -354,7 +355,11 @@ def _command_line(
     manifest: Manifest, id: ReplicaId, args: Mapping[str, Scalar], inputs: Sequence[FileRef]
 ) -> str:
     if manifest.boinc_api:
-        return boinc_api.command_line(manifest, args)
+        try:
+            boinc_api.check_job(manifest, args, inputs)
+            return boinc_api.command_line(manifest, args)
+        except ProtocolError as error:
+            raise Unsuitable(str(error)) from None
     return shim.command_line(manifest, id, args, [ref.name for ref in inputs])
 
 

@@ -12,6 +12,7 @@ import orjson
 
 from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
+from gridbot_client.protocol.template import TemplateError
 from gridbot_server.boinc.application import description
 from gridbot_server.boinc.application.description import (
     Application,
@@ -28,6 +29,7 @@ from gridbot_server.boinc.session.host_ad import host_ad
 from gridbot_server.boinc.session.hosts import KnownClient
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.matching.requirements import anything_wanted
+from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage.db import Connect
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,12 @@ def assignments(
             log.info("replica %s is not sent again: its client cannot run it any more", instance.id)
             continue
         manifest, terms = found
-        workunit = description.workunit(manifest, instance)
+        try:
+            workunit = description.workunit(manifest, instance)
+        except (Unsuitable, TemplateError) as error:
+            # Servers refuse such jobs where they arrive; one of another version may not have.
+            log.info("replica %s is not sent, it is not for BOINC clients: %s", instance.id, error)
+            continue
         certificates = _certificates(project.names, workunit.name, terms)
         deadline = math.ceil(now + item["deadline_seconds"])
         made.append(StockAssignment(offer.application, terms, workunit, deadline, certificates))
