@@ -203,6 +203,8 @@ def test_outputs_come_to_no_more_than_a_replica_may_have(site: Site) -> None:
     refused = upload(site, lease, 1, b"x" * 401)
     assert "<status>-1</status>" in refused
     assert "outputs of 1001 bytes, at most 1000" in refused
+    store = FolderStore(site.settings.files, site.settings.uploads)
+    assert store.beginning(hashlib.sha256(b"x" * 401).hexdigest(), 1) is None
     assert "<status>0</status>" in upload(site, lease, 1, b"x" * 400)
 
 

@@ -87,6 +87,9 @@ class Intake:
     def _receive_checked(
         self, output: OutputName, manifest: Manifest, asked: UploadRequest, read: Read
     ) -> str:
+        if manifest.boinc_api:  # before it takes room; once more when it has come
+            with self.connect() as conn:
+                _check_total(conn, output, asked.size, manifest.max_output_bytes)
         there = _partial(asked.name, asked.size, asked.md5)
         self.store.rewind(there, asked.offset)
         if (begun := self.store.offset(there)) != asked.offset:
@@ -120,7 +123,7 @@ class Intake:
             if is_reported:
                 raise Rollback(transaction)
             if manifest.boinc_api:
-                _check_total(conn, output, content, manifest.max_output_bytes)
+                _check_total(conn, output, content.size, manifest.max_output_bytes)
             # A bundle stays as well: what is in the store is listed.  In the order of their hashes,
             # so that two uploads do not wait for each other's rows.
             for blob in sorted([content, *outputs], key=lambda blob: blob.sha256):
@@ -200,11 +203,11 @@ def _upload(conn: Connection, output: OutputName) -> _Upload | None:
     return fetch_one(conn, _Upload, SQL["upload"], _values(output))
 
 
-def _check_total(conn: Connection, output: OutputName, content: Content, most: int) -> None:
+def _check_total(conn: Connection, output: OutputName, size: int, most: int) -> None:
     """Make sure that uploads of single outputs come to no more than a replica may have."""
     others = fetch_only_value(conn, int, SQL["other_uploads"], _values(output))
-    if others + content.size > most:
-        raise BoincError(f"outputs of {others + content.size} bytes, at most {most}")
+    if others + size > most:
+        raise BoincError(f"outputs of {others + size} bytes, at most {most}")
 
 
 def _reported(name: str) -> BoincError:
