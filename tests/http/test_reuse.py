@@ -10,6 +10,7 @@ import pytest
 from tests.factories import json_lines, make_failure, make_outcome, submission
 from tests.http.conftest import Person, Site
 
+from gridbot.api.origin import command_of
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.storage import invariants, sql
 
@@ -213,6 +214,23 @@ def test_the_origin_of_a_file_is_told_to_its_owner(site: Site, alice: Person, bo
     assert len(used["used_by"]) == 20
     for path in (sha("made 3"), raw["sha256"], "x" * 64):
         assert bob("GET", f"/api/v1/data/{path}").status_code == 404
+
+
+def test_of_several_programs_the_origin_names_all(site: Site, alice: Person) -> None:
+    rows = [
+        {"where": "linux-x86_64", "command": ["make", "{i}"]},
+        {"where": "darwin-arm64", "command": ["gmake", "-n", "{i}"]},
+    ]
+    platforms = [row["where"] for row in rows]
+    bot = submit(alice, command=["make", "{i}"], programs=rows, platforms=platforms)["id"]
+    finish(site, alice, bot, range(10), "made {}")
+    (job,) = alice("GET", f"/api/v1/data/{sha('made 3')}").json["made_by"]
+    assert job["programs"] == [
+        {"where": "linux-x86_64", "command": ["make", "3"]},
+        {"where": "darwin-arm64", "command": ["gmake", "-n", "3"]},
+    ]
+    assert alice("GET", f"/api/v1/bots/{bot}").json["programs"] == rows
+    assert command_of(job) == "one of linux-x86_64: make 3; darwin-arm64: gmake -n 3"
 
 
 def test_a_source_that_is_deleted_takes_nothing_from_its_copies(site: Site, alice: Person) -> None:

@@ -73,10 +73,18 @@ class Replicas(TypedDict):
     progress: float | None
 
 
+class HostCommand(TypedDict):
+    """One of several programs: where it runs, and its command there."""
+
+    where: str
+    command: list[str]
+
+
 class BotDetails(BotSummary):
     """`GET /bots/ID`."""
 
     command: list[str]
+    programs: list[HostCommand]
     policy: str
     suspended: str | None
     policy_version: int
@@ -556,6 +564,7 @@ class MakingJob(TypedDict):
     ended_at: str
     host: str | None
     command: list[str]
+    programs: list[HostCommand]
     environment: dict[str, str]
     image: str
     args: dict[str, Any]

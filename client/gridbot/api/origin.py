@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,15 +98,30 @@ def _file(sha256: str, name: str, size: int | None) -> dict[str, Any]:
     return found if size is None else {**found, "contentSize": str(size)}
 
 
+def command_of(job: MakingJob) -> str:
+    """What the job ran, as a line; of several programs all, of which its host ran one."""
+    programs = job.get("programs")  # servers before them say nothing
+    if not programs:
+        return shlex.join(job["command"])
+    lines = (f"{item['where']}: {shlex.join(item['command'])}" for item in programs)
+    return f"one of {'; '.join(lines)}"
+
+
+def _instrument(job: MakingJob) -> dict[str, str]:
+    """The program, or what stands for several of which nobody knows which one ran."""
+    several = f"#bot-{job['bot']}-programs" if job.get("programs") else ""
+    return {"@id": several or f"#{job['command'][0]}"}
+
+
 def _action(sha256: str, job: MakingJob) -> dict[str, Any]:
     return {
         "@id": f"#bot-{job['bot']}-job-{job['job']}-{sha256[:8]}",
         "@type": "CreateAction",
         "name": job["name"],
-        "description": " ".join(job["command"]),
+        "description": command_of(job),
         "endTime": job["ended_at"],
         "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
-        "instrument": {"@id": f"#{job['command'][0]}"},
+        "instrument": _instrument(job),
         "object": [{"@id": f"urn:sha256:{file['sha256']}"} for file in job["inputs"]],
         "result": [{"@id": f"urn:sha256:{sha256}"}],
     }

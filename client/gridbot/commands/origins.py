@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from gridbot.api.errors import NotFound
 from gridbot.api.inputs import sha256_of
-from gridbot.api.origin import FileOrigin, crate_of, origin_of
+from gridbot.api.origin import FileOrigin, command_of, crate_of, origin_of
 from gridbot.api.session import Session
 from gridbot.commands.options import as_json, print_json, with_session
 from gridbot.printing import counted
@@ -48,7 +46,7 @@ def _lines(found: FileOrigin, file: str) -> list[str]:
         job = found.made_by.get(sha256)
         by = "sent by you"
         if job is not None:
-            command = shlex.join(job["command"])
+            command = command_of(job)
             by = f"job {job['job']} of BOT {job['bot']} ({job['name']}): {command}"
             by += ", invalidated" if job["invalidated"] else ""
         lines.append(f"{'  ' * depth}{name or file}  {sha256[:12]}  {by}")

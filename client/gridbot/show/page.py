@@ -70,7 +70,7 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
         yield "", f"closed {printable(closed)}"
     if bot.ended_at:
         yield "", f"ended {_local(bot.ended_at)}"
-    yield "command", printable(shlex.join(said.get("command") or ()))
+    yield from _commands(said)
     if bot.version > 1:
         yield "version", f"{bot.version}, for what was retried or unsent"
     yield "jobs", f"{status_line(bot)}"
@@ -287,6 +287,16 @@ def _group(bot: int, group: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {printable(group['line'])}"
     yield f"  such as job {group['seq']}: gridbot bot logs {bot} --failed --job {group['seq']}"
     yield f"  to run it here: {printable(group['command'])}"
+
+
+def _commands(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What hosts run: the same, or each the program for it."""
+    programs = said.get("programs") or ()
+    if not programs:
+        yield "command", printable(shlex.join(said.get("command") or ()))
+    for number, program in enumerate(programs):
+        line = f"{program['where']}: {shlex.join(program['command'])}"
+        yield "" if number else "programs", printable(line)
 
 
 def _local(moment: datetime | None) -> str:

@@ -35,6 +35,7 @@ from gridbot_server.models.responses.bots import (
     ChangedBot,
     FailureDigest,
     FailureGroup,
+    HostCommand,
     ManifestText,
     PolicyVersion,
     PolicyVersions,
@@ -434,6 +435,9 @@ def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
     return {
         **row,
         "command": manifest.command,
+        "programs": [
+            HostCommand(where=item.where, command=list(item.command)) for item in manifest.programs
+        ],
         "resources": ReplicaLimits(**asdict(manifest.resources)),
         "jobs_per_second": rate,
         "eta_seconds": eta,

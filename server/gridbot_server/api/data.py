@@ -13,6 +13,7 @@ from gridbot_server.bots import provenance
 from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
+from gridbot_server.models.responses.bots import HostCommand
 from gridbot_server.models.responses.data import (
     Invalidated,
     JobName,
@@ -68,15 +69,19 @@ def _job(item: provenance.Maker) -> MakingJob:
     manifest, args = Manifest.from_text(item.manifest), orjson.loads(item.args)
     own = [UsedFile.model_validate(_ref(file)) for file in orjson.loads(item.inputs)]
     shared = [UsedFile(name=ref.name, sha256=ref.sha256, size=ref.size) for ref in manifest.inputs]
-    filled = fill([*manifest.command, *manifest.environment.values()], manifest.placeholders, args)
-    command = filled[: len(manifest.command)]
+    types, environment = manifest.placeholders, manifest.environment
+    programs = [
+        HostCommand(where=item.where, command=fill(item.command, types, args))
+        for item in manifest.programs
+    ]
     from_job = None
     if item.from_bot is not None and item.from_seq is not None:
         from_job = JobName(bot=item.from_bot, job=item.from_seq)
     return MakingJob(
         bot=item.bot, job=item.seq, name=item.name, output=item.output, size=item.size,
-        ended_at=item.ended_at, host=item.host, command=command,
-        environment=dict(zip(manifest.environment, filled[len(command) :], strict=True)),
+        ended_at=item.ended_at, host=item.host,
+        command=fill(manifest.command, types, args), programs=programs,
+        environment=dict(zip(environment, fill([*environment.values()], types, args), strict=True)),
         image=manifest.image, args=args, inputs=[*shared, *own], reused=from_job,
         invalidated=item.is_invalidated,
     )  # fmt: skip

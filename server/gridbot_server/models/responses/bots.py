@@ -143,11 +143,21 @@ class Replicas(ResponseModel):
     """How far those in progress are that say so, on average: from 0 to 1."""
 
 
+class HostCommand(ResponseModel):
+    """One of several programs: where it runs, and its command there."""
+
+    where: str
+    command: list[str]
+
+
 class BotDetails(BotSummary, WordOfOverlay):
     """`GET /bots/ID`."""
 
     command: list[str]
-    """With its placeholders."""
+    """With its placeholders; of several programs it is the first one's."""
+
+    programs: list[HostCommand]
+    """With their placeholders; empty: all hosts run `command`."""
 
     policy: str
     """As it was given; empty for the defaults."""

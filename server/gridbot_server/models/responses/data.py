@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gridbot_server.models.responses import ResponseModel
+from gridbot_server.models.responses.bots import HostCommand
 
 
 class UsedFile(ResponseModel):
@@ -40,6 +41,11 @@ class MakingJob(ResponseModel):
     """Null: it was not run, or the host is gone."""
 
     command: list[str]
+    """Of several programs it is the first one's."""
+
+    programs: list[HostCommand]
+    """Of which its host ran the one for it; empty: it ran `command`."""
+
     environment: dict[str, str]
     image: str
     args: dict[str, Any]
