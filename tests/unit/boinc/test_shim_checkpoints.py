@@ -124,6 +124,22 @@ def test_a_checkpoint_that_is_none_or_without_end_is_a_failure(
     assert slot.output is None
 
 
+def test_what_finds_no_room_does_not_count_as_a_checkpoint(slot: Slot) -> None:
+    script = (
+        "import os, sys\n"
+        "if os.path.exists('state'): sys.exit(0)\n"
+        "if not os.path.exists('../room'): os.mkdir('../gb_saving')\n"
+        "open('state', 'w').write('same'); sys.exit(85)\n"
+    )
+    for _ in range(4):
+        assert slot.run(python(script, checkpoint=RULE)) == 0
+        assert (slot.path / "boinc_temporary_exit").exists()
+    (slot.path / "room").touch()
+    assert slot.run(python(script, checkpoint=RULE)) == 0
+    assert slot.ending is not None
+    assert slot.ending.reason == ""
+
+
 def test_without_a_rule_the_exit_code_is_like_any_other(slot: Slot) -> None:
     assert slot.run(python("exit(85)")) == 85
     assert slot.ending is not None

@@ -355,7 +355,8 @@ save() {
         is_own_file "$name" || fail bad_checkpoint "checkpoint file '$name' is not there as a file"
         total=$((total + $(wc -c < "$name"))) kept="$kept ./$name"
     done
-    count_alike "$(cat $kept | cksum)"
+    digest=$(cat $kept | cksum)
+    count_alike
     for stream in $checkpoint_streams; do
         rm -rf "$stream"
         cat "../gb_$stream" > "$stream" || no_room 'cannot keep what was printed'
@@ -367,17 +368,18 @@ save() {
     cd ..
     note_used
     sync gb_saving 2> /dev/null
-    mv gb_saving gb_saved || no_room 'cannot keep the checkpoint'
+    mv gb_saving gb_saved && printf '%s %s\n' "$alike" "$digest" > gb_alike ||
+        no_room 'cannot keep the checkpoint'
 }
 
-count_alike() { # digest of the files
+# What is not kept is made again, and does not count.
+count_alike() {
     alike=0 before=
     [ ! -f ../gb_alike ] || read -r alike before < ../gb_alike
-    [ "$before" = "$1" ] || alike=0
+    [ "$before" = "$digest" ] && is_digits "$alike" || alike=0
     alike=$((alike + 1))
     [ "$alike" -le "$most_alike" ] ||
         fail no_progress "$alike checkpoints in a row were alike: the program does not get on"
-    printf '%s %s\n' "$alike" "$1" > ../gb_alike || no_room 'cannot keep the checkpoint'
 }
 
 # The watch knows the time without what was suspended; a part that ended before it looked was
@@ -394,6 +396,7 @@ restore() {
     if tar -xf gb_saved -C work 2> /dev/null; then
         restored=yes
         [ ! -s gb_used ] || read -r used < gb_used
+        is_digits "$used" || used=0
         for stream in $checkpoint_streams; do mv "work/$stream" "gb_$stream"; done
     else
         # Its machine went down while it was written: the job begins anew.
