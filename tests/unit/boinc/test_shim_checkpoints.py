@@ -181,6 +181,13 @@ def test_anything_else_says_nothing(slot: Slot, word: str) -> None:
     assert told(slot) == ""
 
 
+def test_a_command_without_progress_says_nothing(slot: Slot) -> None:
+    (slot.path / "boinc_mmap_file").write_bytes(bytes(8192))
+    script = "import os, time\nwhile not os.path.exists('../gb_ticks'): time.sleep(0.05)\n"
+    assert slot.run(python(script)) == 0
+    assert told(slot) == ""
+
+
 def test_what_the_client_has_not_read_is_not_overwritten(slot: Slot) -> None:
     (slot.path / "boinc_mmap_file").write_bytes(bytes(5120) + b"\1unread" + bytes(3000))
     script = (

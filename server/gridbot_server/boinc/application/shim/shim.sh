@@ -235,8 +235,7 @@ listen() {
 
 # How far the command says that it is, from 0 to 1, in the file that GRIDBOT_PROGRESS names.
 read_progress() {
-    part=
-    is_own_file work/tmp/progress || return 0
+    is_own_file work/tmp/progress || { part=; return 0; }
     part=$(dd if=work/tmp/progress bs=64 count=1 2> /dev/null | awk '
         NR == 1 && NF == 1 && $1 ~ /^[0-9.]+(e-?[0-9]+)?%?$/ {
             part = $1 + 0
