@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from tests.boinc_slot import SHELLS, Slot, manifest, until
+from tests.boinc_slot import SHELLS, Slot, manifest, state_of, until
 
 from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.messages import FileRef, Manifest, Resources
@@ -78,6 +79,28 @@ def test_a_client_that_quits_lets_the_command_save_and_a_restart_goes_on(slot: S
     assert not (slot.path / "boinc_finish_called").exists()
     assert slot.run(job) == 0
     assert slot.output == b"waits\nsaved\n"
+
+
+def test_a_suspend_that_finds_no_command_waits_for_the_next_part(slot: Slot) -> None:
+    (slot.path / "boinc_mmap_file").write_bytes(bytes(8192))
+    script = (
+        "import os, sys, time\n"
+        "if os.path.exists('state'):\n"
+        "    open('../second', 'w').close(); time.sleep(60)\n"
+        "os.rename('../gb_job', '../first')\n"
+        "while not os.path.exists('../go'): time.sleep(0.05)\n"
+        "open('state', 'w').write('x'); sys.exit(85)\n"
+    )
+    with slot.start(python(script, checkpoint=RULE)) as process:
+        until((slot.path / "first").exists)
+        slot.tell(b"<suspend/>")
+        time.sleep(2.5)  # two looks of the watch
+        (slot.path / "go").touch()
+        until((slot.path / "second").exists)
+        job = int((slot.path / "gb_job").read_text())
+        until(lambda: state_of(job) == "T")
+        slot.tell(b"<quit/>")
+        assert process.wait(20) == 0
 
 
 def test_a_crash_goes_on_from_the_last_checkpoint(slot: Slot) -> None:

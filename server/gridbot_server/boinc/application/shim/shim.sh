@@ -228,10 +228,13 @@ listen() {
     printf '\000' | dd of=boinc_mmap_file bs=1 count=1 conv=notrunc 2> /dev/null
     case $told in
         *'<quit/>'* | *'<abort/>'*) end_job told ;;
-        *'<suspend/>'*) signal_job STOP && paused=yes ;;
+        *'<suspend/>'*) if signal_job STOP; then paused=yes; else hear_again; fi ;;
         *'<resume/>'*) signal_job CONT && paused= ;;
     esac
 }
+
+# Between two parts of a run there is no command to stop: the next one's watch does it.
+hear_again() { printf '\001' | dd of=boinc_mmap_file bs=1 count=1 conv=notrunc 2> /dev/null; }
 
 # How far the command says that it is, from 0 to 1, in the file that GRIDBOT_PROGRESS names.
 read_progress() {
