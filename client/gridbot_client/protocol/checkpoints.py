@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gridbot_client.protocol import fields
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
+from gridbot_client.protocol.programs import MAX_PROGRAMS
 from gridbot_client.protocol.software import covered
 
 EXIT_CODE = 85  # HTCondor's convention
@@ -84,8 +85,10 @@ def _check_rest(rule: CheckpointRule, raw: Mapping[str, Any]) -> None:
 def _given(raw: Mapping[str, Any]) -> Iterator[str]:
     for item in raw.get("inputs", []):
         yield str(fields.mapping(item, "file").get("name"))
-    for word in fields.listing(raw, "command", 1000)[:1]:
-        yield posixpath.normpath(str(word))
+    rows = fields.listing(raw, "programs", MAX_PROGRAMS) if "programs" in raw else []
+    for row in [raw, *rows]:
+        for word in fields.listing(fields.mapping(row, "programs"), "command", 1000)[:1]:
+            yield posixpath.normpath(str(word))
 
 
 def replaced(rule: CheckpointRule, names: Iterable[str]) -> str:

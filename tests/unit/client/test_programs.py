@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import CHOOSING, FileRef, Manifest, Resources
 from gridbot_client.protocol.messages import ProtocolError
 from gridbot_client.protocol.programs import HostProgram, Selector, choose, selector
@@ -228,3 +229,16 @@ def test_a_table_that_contradicts_its_manifest_is_refused(
 ) -> None:
     with pytest.raises(ProtocolError, match=why):
         Manifest.from_text(replace(manifest(), **changes).text())
+
+
+def test_no_file_of_a_checkpoint_takes_the_place_of_any_rows_program() -> None:
+    rows = (HostProgram("linux-x86_64", ("cpu",)), HostProgram("linux-aarch64", ("./tool",)))
+    asked = Manifest(
+        "ann",
+        ("cpu",),
+        platforms=("linux-x86_64", "linux-aarch64"),
+        programs=rows,
+        checkpoint=CheckpointRule(("tool",)),
+    )
+    with pytest.raises(ProtocolError, match=r"checkpoint\.files: tool would replace"):
+        Manifest.from_text(asked.text())
