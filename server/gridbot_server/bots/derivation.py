@@ -13,8 +13,9 @@ def derivation_of(owner: int, manifest: Manifest) -> bytes | None:
     """Return a hash of it; None for gangs, whose answers are not those of single jobs.
 
     It covers the command, or the table of programs, files, environment, standard input, image,
-    platforms, the network, names of outputs and exit codes: not limits, names, policies and
-    signatures.  The owner is part of it: what others have derived is never found.
+    platforms, the network, names of outputs, exit codes and whether BOINC clients run it: not
+    limits, names, policies and signatures.  The owner is part of it: what others have derived is
+    never found.
     """
     if manifest.together > 1:
         return None
@@ -34,6 +35,8 @@ def derivation_of(owner: int, manifest: Manifest) -> bytes | None:
         manifest.stdin,
         manifest.walls.network,
     ]
+    if manifest.boinc_api:
+        covered.append("boinc_api")
     if manifest.programs:
         covered.append([(item.where, item.command, item.inputs) for item in manifest.programs])
     return hashlib.sha256(orjson.dumps(covered)).digest()
