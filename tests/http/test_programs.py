@@ -68,6 +68,18 @@ def test_a_submission_with_a_table_is_taken(site: Site, alice: Person) -> None:
             {"programs": [{"where": "linux-x86_64", "command": ["cpu", "{i}"], "inputs": ["x"]}]},
             "x is not the name of an input",
         ),
+        (
+            {
+                "programs": [{"where": "linux-x86_64", "command": ["cat"], "inputs": ["x"]}],
+                "command": ["cat"],
+                "platforms": ["linux-x86_64"],
+                "inputs": [{"name": "x", "sha256": "0" * 64, "size": 1}],
+                "stdin": "{f}",
+                "placeholders": {"f": "text"},
+                "jobs": {"items": [{"f": "x"}]},
+            },
+            "job 0: stdin: x is not the name of an input for all hosts",
+        ),
     ],
 )
 def test_a_wrong_table_is_refused_and_nothing_is_kept(

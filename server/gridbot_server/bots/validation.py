@@ -193,6 +193,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     The client's own code fills it here, so that what passes cannot fail there.
     """
     shared = [ref.name for ref in manifest.inputs]
+    for_all = {*shared} - {name for item in manifest.programs for name in item.inputs}
     program_names = manifest.program_names
     is_named = has_templates(manifest)
     for_boinc = manifest.variants() if manifest.boinc_api else ()
@@ -211,8 +212,9 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
             sources.fill(types, job.args)
         except (TemplateError, ProtocolError) as error:
             raise RequestError(f"job {number}: {error}") from None
-        if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
-            raise RequestError(f"job {number}: stdin: {stdin} is not the name of an input")
+        if stdin and stdin not in for_all and stdin not in {ref.name for ref in job.inputs}:
+            whose = "an input for all hosts" if stdin in shared else "an input"
+            raise RequestError(f"job {number}: stdin: {stdin} is not the name of {whose}")
         if job.inputs:
             check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
             _check_job_inputs(f"job {number}: inputs", manifest, program_names, job.inputs)
