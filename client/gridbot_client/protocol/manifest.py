@@ -255,6 +255,14 @@ class Manifest:
         others = {*self.archives, self.image}
         return tuple(ref for ref in self.inputs if ref.name not in others)
 
+    def kept_for(self, ref: FileRef) -> str:
+        """A shared input in the keys of what hosts make of it.
+
+        One with sources is named by its owner, too, who need not have had it: others' copies of it
+        are not shown to jobs.
+        """
+        return f"{ref.sha256} of {self.owner}" if ref.name in self.sources else ref.sha256
+
     @property
     def has_environment(self) -> bool:
         """True if hosts provide more than files of each job."""

@@ -5,10 +5,14 @@ modification time back.  It cannot set the change time back.  So a file counts a
 while inode, size, modification and change time are those of the moment after it was hashed.  A
 change within the clock's resolution of that moment would go unseen, so a file that was changed
 just before it was hashed is hashed again at its next use.
+
+A hash alone gives nobody a file.  The server names one only to those who have sent it, but of an
+input with sources anybody names the hash: such files are kept apart for each owner.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import threading
@@ -50,20 +54,24 @@ class Cache:
         self._checked: dict[str, _Mark] = {}
         self._used_ns: dict[str, int] = {}
 
-    def put(self, ref: FileRef, target: Path, fetch: Fetch) -> None:
-        """Copy a file to `target`; download it first if needed.  Raises the errors of `fetch`."""
-        with self._locks[ref.sha256]:
-            source = self._path / ref.sha256
+    def put(self, ref: FileRef, target: Path, fetch: Fetch, whose: str = "") -> None:
+        """Copy a file to `target`; download it first if needed.  Raises the errors of `fetch`.
+
+        `whose` is the owner of a BOT whose sources give the file; others' are not looked at.
+        """
+        name = _name(ref.sha256, whose)
+        with self._locks[name]:
+            source = self._path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             while not self._copied(ref, source, target):
                 self._fetch(ref, source, fetch)
-            self._used_ns[ref.sha256] = self._clock_ns()
+            self._used_ns[name] = self._clock_ns()
         target.chmod(0o755 if ref.executable else 0o644)
         if self._used_bytes > self.most_bytes:
             self._shrink()
 
     def _fetch(self, ref: FileRef, source: Path, fetch: Fetch) -> None:
-        part = self._path / f"{ref.sha256}.part"
+        part = source.with_name(f"{source.name}.part")
         fetch(ref.sha256, ref.size, part)
         part.chmod(0o400)
         part.rename(source)
@@ -75,12 +83,12 @@ class Cache:
         if not source.exists():
             return False
         before = _mark(source)
-        if self._checked.get(ref.sha256) != before:
+        if self._checked.get(source.name) != before:
             if hash_of(source) != ref.sha256:
                 self._drop(source, before.size)
                 return False
             if self._clock_ns() - before.changed_ns > _RACY_NS:
-                self._checked[ref.sha256] = before
+                self._checked[source.name] = before
         shutil.copyfile(source, target)
         if _mark(source) != before:  # the copy may hold some of either content
             self._drop(source, before.size)
@@ -107,6 +115,10 @@ class Cache:
                 Path(entry.path).unlink(missing_ok=True)
                 self._used_bytes -= stat.st_size
                 lock.release()
+
+
+def _name(sha256: str, whose: str) -> str:
+    return f"{sha256}-{hashlib.sha256(whose.encode()).hexdigest()}" if whose else sha256
 
 
 def _mark(path: Path) -> _Mark:

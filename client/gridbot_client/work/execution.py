@@ -333,7 +333,7 @@ class ReplicaExecutor:
         def attempt() -> None:
             nonlocal corrupt, rounds
             try:
-                self.cache.put(ref, target, download)
+                self.cache.put(ref, target, download, sources.whose(ref.name))
             except NoSource as error:
                 rounds += 1
                 if rounds == _MOST_ROUNDS or not error.may_pass:

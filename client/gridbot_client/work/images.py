@@ -56,7 +56,7 @@ class Images:
             make = partial(_pull, runtime, manifest.image, watch)
             return f"{runtime.key} image {manifest.image}", make, 0
         make = partial(_load, runtime, ref, fetch, watch)
-        return f"{runtime.key} image {ref.sha256}", make, ref.size
+        return f"{runtime.key} image {manifest.kept_for(ref)}", make, ref.size
 
     def container(self, manifest: Manifest, top: Path, *, is_stranger: bool) -> Container:
         """How jobs run in an image whose folder was made."""

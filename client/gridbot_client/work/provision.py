@@ -160,7 +160,8 @@ def _archives(manifest: Manifest, fetch: Fetch) -> Iterator[_Wanted]:
     for ref in manifest.inputs:
         if ref.name in manifest.archives and ref.name != manifest.conda_pack:
             said = manifest.archives[ref.name]
-            yield _Wanted(f"archive {ref.sha256}", partial(make, ref), said.bytes, ref.name)
+            key = f"archive {manifest.kept_for(ref)}"
+            yield _Wanted(key, partial(make, ref), said.bytes, ref.name)
 
 
 def _environment(
@@ -170,14 +171,14 @@ def _environment(
     inputs = {ref.name: ref for ref in manifest.inputs}
     if manifest.conda_pack:
         ref = inputs[manifest.conda_pack]
-        key = _key("conda", [ref], builder)
+        key = _key("conda", manifest, [ref], builder)
         size = manifest.archives[ref.name].bytes
         yield _Wanted(key, partial(builder.unpack, manifest, ref), size)
     elif manifest.requirements:
         text = _content(inputs[manifest.requirements], builder.fetch, place)
         named = [ref for ref in manifest.inputs if ref.name == manifest.requirements]
         named += [ref for ref in manifest.inputs if ref not in named and ref.name in text]
-        key = _key("requirements", named, builder)
+        key = _key("requirements", manifest, named, builder)
         yield _Wanted(key, partial(builder.install, manifest, named))
 
 
@@ -191,8 +192,10 @@ def _content(ref: FileRef, fetch: Fetch, place: ReplicaPlace) -> str:
     return text
 
 
-def _key(kind: str, files: Sequence[FileRef], builder: EnvironmentBuilder) -> str:
+def _key(
+    kind: str, manifest: Manifest, files: Sequence[FileRef], builder: EnvironmentBuilder
+) -> str:
     """What decides an environment: files, Python, platform, and whose work it is."""
     about = [kind, sys.version, platform.platform(), sys.base_prefix, str(builder.is_stranger)]
-    about += [f"{ref.name} {ref.sha256}" for ref in files]
+    about += [f"{ref.name} {manifest.kept_for(ref)}" for ref in files]
     return f"{kind} {hashlib.sha256(json.dumps(about).encode()).hexdigest()}"

@@ -34,6 +34,7 @@ class JobSources:
     client: SourceClient
     urls: Sources
     terms: SourceTerms
+    owner: str
 
     @classmethod
     def of(
@@ -44,7 +45,11 @@ class JobSources:
         templates = SourceTemplates.parse(manifest.sources)
         urls = templates.fill(manifest.placeholders, assignment.args)
         terms = SourceTerms(may_be_private=not is_stranger, is_stopped=lambda: stop.is_asked)
-        return cls(client, urls, terms)
+        return cls(client, urls, terms, manifest.owner)
+
+    def whose(self, name: str) -> str:
+        """For whom alone an input is kept: the BOT's owner, who need not have had it; "": all."""
+        return self.owner if name in self.urls else ""
 
     def download(self, name: str, transport: Transport, sha256: str, size: int, part: Path) -> None:
         """Complete a partial file, as Transport.download does.  Raises NoSource, too."""

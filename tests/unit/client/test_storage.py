@@ -370,6 +370,28 @@ def test_content_is_fetched_once_and_a_program_cannot_spoil_it(folder: Folder) -
     assert len(fetched) == 2
 
 
+def test_the_hash_of_an_input_with_sources_gives_nobody_what_a_job_of_another_left(
+    folder: Folder,
+) -> None:
+    fetched: list[str] = []
+    cache, target, secret = Cache(folder.cache, 1000), folder.path / "in", ref(b"of bob's")
+
+    def fetch(sha256: str, size: int, part: Path) -> None:
+        fetched.append(part.name)
+        part.write_bytes(b"of bob's")
+
+    def no_source(sha256: str, size: int, part: Path) -> None:
+        raise ConnectionError
+
+    cache.put(secret, target, fetch)
+    cache.put(secret, target, fetch, whose="bob")
+    with pytest.raises(ConnectionError):
+        cache.put(secret, target, no_source, whose="alice")
+    cache.put(secret, target, no_source)
+    cache.put(secret, target, no_source, whose="bob")
+    assert len(set(fetched)) == 2, "nor is a partial file shared"
+
+
 def test_a_change_that_forges_size_and_modification_time_is_seen(folder: Folder) -> None:
     def fetch(sha256: str, size: int, part: Path) -> None:
         part.write_bytes(b"honest")
