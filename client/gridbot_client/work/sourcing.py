@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot_client.net.sources import SourceClient, SourceFailed, SourceTerms
-from gridbot_client.net.transport import RequestRefused, Transport
+from gridbot_client.net.transport import CorruptDownload, RequestRefused, Transport
 from gridbot_client.protocol.manifest import Manifest
 from gridbot_client.protocol.messages import Assignment
 from gridbot_client.protocol.sources import Sources, SourceTemplates
@@ -60,8 +60,14 @@ class JobSources:
             except SourceFailed as error:
                 log.warning("input %s: %s", name, error)
                 failures.append(error)
+        begun = part.exists() and part.stat().st_size > 0
         try:
-            transport.download(sha256, size, part)
+            try:
+                transport.download(sha256, size, part)
+            except CorruptDownload:
+                if not begun:  # else what a source gave before may have been wrong
+                    raise
+                transport.download(sha256, size, part)
         except RequestRefused as error:
             if error.shuts_out or not failures:
                 raise

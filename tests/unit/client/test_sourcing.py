@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from tests.fakes.source_server import SourceServer, breaks_off, source_server
+
 from gridbot.api.packing import pack
 from gridbot_client.net.sources import SourceClient
+from gridbot_client.net.transport import CorruptDownload, Transport
 from gridbot_client.protocol.manifest import FileRef, Manifest
 from gridbot_client.protocol.messages import Assignment, ReplicaId
 from gridbot_client.work.places import SharedHere
@@ -23,10 +28,54 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 REF = FileRef("data", HASH, len(CONTENT))
 
 
+@pytest.fixture
+def place() -> Iterator[SourceServer]:
+    with source_server() as found:
+        yield found
+
+
 def sources_of(*urls: str, owner: str = "alice") -> JobSources:
     manifest = Manifest(owner, ("true",), inputs=(REF,), sources={"data": urls})
     assignment = Assignment(ReplicaId(1, 0, 0), "", {}, 60.0)
     return JobSources.of(SourceClient(), manifest, assignment, Stop(), is_stranger=False)
+
+
+class Server:
+    """The project's server, which goes on behind what a partial file holds."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.begun: list[int] = []
+
+    def download(self, sha256: str, size: int, part: Path) -> None:
+        part.touch()
+        self.begun.append(part.stat().st_size)
+        with part.open("ab") as file:
+            file.write(self.content[part.stat().st_size :])
+        if hashlib.sha256(part.read_bytes()).hexdigest() != sha256:
+            part.unlink()
+            raise CorruptDownload("another hash")
+
+
+def test_the_servers_copy_is_not_blamed_for_what_a_bad_source_gave_before(
+    place: SourceServer, tmp_path: Path
+) -> None:
+    bad = place.behaves("/bad", breaks_off(b"!" * len(CONTENT), 50_000))
+    server, part = Server(CONTENT), tmp_path / "part"
+    sources_of(bad).download("data", cast(Transport, server), HASH, len(CONTENT), part)
+    assert part.read_bytes() == CONTENT
+    assert len(server.begun) == 2 and server.begun[1] == 0
+
+
+def test_a_server_that_gives_another_content_is_not_asked_again_at_once(
+    place: SourceServer, tmp_path: Path
+) -> None:
+    server, part = Server(b"!" * len(CONTENT)), tmp_path / "part"
+    with pytest.raises(CorruptDownload):
+        sources_of(place.url + "/none").download(
+            "data", cast(Transport, server), HASH, len(CONTENT), part
+        )
+    assert server.begun == [0]
 
 
 def test_an_input_with_sources_is_kept_for_its_owner_alone() -> None:
