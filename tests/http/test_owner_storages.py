@@ -578,3 +578,34 @@ def test_what_a_failing_storage_says_names_no_secret(
         take_turn(site)
     assert caught.value.detail.endswith("refuses HEAD: 403 ")
     assert SECRET_KEY not in caught.value.detail
+
+
+def test_an_output_that_the_store_refuses_keeps_no_other_of_the_storage_waiting(
+    site: Site, alice: Person, client: Person, lab: dict[str, Any], peer: ObjectStore,
+    prefix: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    bot = make_stored_bot(site, alice, jobs=3)
+    for seq in range(3):
+        replica = ReplicaId(bot, seq, 1)
+        make_lease(site.conn, replica, client.id)
+        Uploader(client, replica).send()
+        finish(site, replica, client)
+    copied = Bucket.copy
+
+    def refused(self: Bucket, source: str, target: str, etag: str) -> None:
+        if target.startswith(f"{bot}/0/"):
+            raise StoreAway("refuses PUT: 400")
+        copied(self, source, target, etag)
+
+    monkeypatch.setattr(Bucket, "copy", refused)
+    for _ in range(3):
+        site.conn.execute("UPDATE output SET retry_at = retry_at - interval '10 minutes'")
+        with pytest.raises(StoreAway, match="400"):
+            take_turn(site)
+    finals = {name for name in objects(peer, prefix) if "incoming" not in name}
+    assert finals == {f"{bot}/1/out.txt", f"{bot}/2/out.txt"}
+    expire_urls(site)
+    with pytest.raises(StoreAway, match="400"):
+        site.conn.execute("UPDATE output SET retry_at = retry_at - interval '10 minutes'")
+        take_turn(site)
+    assert sum("incoming" in name for name in objects(peer, prefix)) == 1

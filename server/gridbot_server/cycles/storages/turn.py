@@ -84,17 +84,29 @@ def take(
     def goes_on() -> bool:
         return clock() < ends_at
 
-    return _publish(conn, storage, bucket, goes_on) + _sweep(conn, storage, bucket, goes_on)
+    try:
+        done = _publish(conn, storage, bucket, goes_on)
+    except (StoreAway, StoreFull):
+        _sweep(conn, storage, bucket, goes_on)  # the fault may be that of one output
+        raise
+    return done + _sweep(conn, storage, bucket, goes_on)
 
 
 def _publish(
     conn: Connection, storage: OwnerStorage, bucket: Bucket, goes_on: Callable[[], bool]
 ) -> int:
-    """Give outputs their final names; return how many are where they stay, or lost."""
+    """Give outputs their final names; return how many are where they stay, or lost.
+
+    What failed before comes last: one that the storage always refuses keeps no other waiting.
+    """
     values = {"storage": storage.id, "limit": _AT_ONCE, "lost": LOST_SECONDS}
+
+    def some(*, again: bool) -> list[_Unpublished]:
+        return fetch(conn, _Unpublished, SQL["unpublished"], {**values, "again": again})
+
     done = 0
     try:
-        while goes_on() and (found := fetch(conn, _Unpublished, SQL["unpublished"], values)):
+        while goes_on() and (found := some(again=False) or some(again=True)):
             for output in itertools.takewhile(lambda _: goes_on(), found):
                 done += _publish_one(conn, bucket, output)
     finally:

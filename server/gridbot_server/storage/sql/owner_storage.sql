@@ -101,7 +101,7 @@ UPDATE owner_storage
  WHERE id = %(storage)s
 
 -- name: unpublished
--- Some of each BOT, in the order of outcomes.
+-- Some of each BOT, in the order of outcomes: of those not tried yet, or of those to be tried again.
 SELECT found.*
   FROM bot CROSS JOIN LATERAL (
        SELECT o.bot, o.seq, o.replica, o.name, o.sha256, o.size, o.content, i.key,
@@ -112,7 +112,7 @@ SELECT found.*
                                = (o.bot, o.seq, o.replica, o.name, o.sha256)
         WHERE outcome.bot = bot.id AND outcome.n > bot.published
           AND o.published_at IS NULL AND o.lost_at IS NULL
-          AND (o.retry_at IS NULL OR o.retry_at <= now())
+          AND CASE WHEN %(again)s THEN o.retry_at <= now() ELSE o.retry_at IS NULL END
         ORDER BY outcome.n LIMIT %(limit)s) AS found
  WHERE bot.owner_storage = %(storage)s AND bot.published < bot.outcomes AND bot.deleted_at IS NULL
  LIMIT %(limit)s
