@@ -132,3 +132,23 @@ def test_the_hash_of_an_input_with_sources_gives_nobody_the_file_of_another(
     assert site.conn.execute("SELECT held FROM bot WHERE id = %s", [bot]).fetchone() == (None,)
     send(alice)
     assert client("GET", places[0]).data == DATA
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_file_that_the_server_lost_holds_no_bot_that_has_it_from_sources(
+    site: Site, alice: Person, bob: Person, is_shared: bool
+) -> None:
+    send(bob)
+    (site.settings.files / SHA256[:2] / SHA256[2:]).unlink()
+    client, bots = site.client_of(bob), []
+    for owner, sources in ((alice, {"data": (URL,)}), (bob, {})):
+        ref = FileRef("data", SHA256, len(DATA))
+        inputs, own = ((ref,), ()) if is_shared else ((), (JobInput("*"),))
+        manifest = Manifest(owner.name, ("x",), inputs=inputs, job_inputs=own, sources=sources)
+        bots.append(make_bot(site.conn, owner.id, manifest=manifest.text()))
+        if not is_shared:
+            site.conn.execute("UPDATE job SET inputs = %s WHERE bot = %s", [Jsonb([REF]), bots[-1]])
+        make_lease(site.conn, ReplicaId(bots[-1], 0, 0), client.id)
+    assert client("GET", f"/files/{SHA256}").status_code == 404
+    found = site.conn.execute("SELECT id FROM bot WHERE held IS NOT NULL").fetchall()
+    assert found == [(bots[1],)]

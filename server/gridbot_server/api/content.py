@@ -73,7 +73,9 @@ def _lost(conn: Connection, sha256: str) -> ObjectNotFound:
             " BOT; then resume"
         )
         with conn.transaction():
-            values = {"client": client.id, "hash": sha256, "why": why}
+            values = {
+                "client": client.id, "hash": sha256, "content": bytes.fromhex(sha256), "why": why,
+            }  # fmt: skip
             held = rows.fetch_values(conn, int, SQL["hold_losers"], values)
             found = rows.fetch(conn, ReplicaId, SQL["leases"], {**values, "bots": held})
             relinquish(conn, Event.RETURNED, {"client": client.id, **_columns(found)})

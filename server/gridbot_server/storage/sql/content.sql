@@ -32,14 +32,17 @@ SELECT manifest FROM bot_manifest
  WHERE bot IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
 
 -- name: hold_losers
--- BOTs of which this client holds jobs, and that need a file which the server has lost.
+-- BOTs of which this client holds jobs, and that need a file which the server has lost.  One whose
+-- owner has not sent it has sources for it.
 WITH held AS MATERIALIZED (
-    SELECT DISTINCT bot FROM lease WHERE lease.client = %(client)s
+    SELECT DISTINCT bot FROM lease JOIN bot ON bot.id = lease.bot
+      JOIN blob_owner ON (blob_owner.sha256, blob_owner.owner) = (%(content)s, bot.owner)
+     WHERE lease.client = %(client)s
 ), losers AS (
     SELECT id FROM bot WHERE id IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
      UNION
     SELECT bot FROM lease JOIN job USING (bot, seq)
-     WHERE lease.client = %(client)s
+     WHERE lease.client = %(client)s AND bot IN (SELECT bot FROM held)
        AND job.inputs @> jsonb_build_array(jsonb_build_object('sha256', %(hash)s::text))
 )
 UPDATE bot SET held = coalesce(held, %(why)s), policy_version = policy_version + 1
