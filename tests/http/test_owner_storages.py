@@ -609,3 +609,22 @@ def test_an_output_that_the_store_refuses_keeps_no_other_of_the_storage_waiting(
         site.conn.execute("UPDATE output SET retry_at = retry_at - interval '10 minutes'")
         take_turn(site)
     assert sum("incoming" in name for name in objects(peer, prefix)) == 1
+
+
+def test_an_output_that_an_older_server_took_while_an_update_rolled_out_is_not_lost(
+    site: Site, alice: Person, client: Person, replica: ReplicaId, peer: ObjectStore, prefix: str
+) -> None:
+    sha256 = hashlib.sha256(DATA).hexdigest()
+    alice("PUT", f"/api/v1/blobs/{sha256}?size={len(DATA)}&offset=0", data=DATA)
+    site.conn.execute(
+        "INSERT INTO output (bot, seq, replica, name, sha256, size)"
+        " VALUES (%s, %s, %s, 'out.txt', %s, %s)",
+        [*replica, bytes.fromhex(sha256), len(DATA)],
+    )
+    finish(site, replica, client)
+    output = f"/api/v1/bots/{replica.bot}/outputs/0/out.txt"
+    assert alice("GET", output).data == DATA
+    assert take_turn(site) == 1
+    assert objects(peer, prefix) == {f"{replica.bot}/0/out.txt": len(DATA)}
+    found = requests.get(alice("GET", output).headers["Location"], timeout=30)
+    assert found.content == DATA

@@ -10,6 +10,7 @@ from typing import Any
 from flask import Response
 
 from gridbot_client.protocol.messages import MAX_OUTPUTS
+from gridbot_server.api.content import is_of, send_content
 from gridbot_server.cycles.storages import place
 from gridbot_server.cycles.storages.place import OwnerStorage
 from gridbot_server.errors import ObjectNotFound, StoreAway, TooLarge
@@ -101,6 +102,9 @@ def send_stored(storage: OwnerStorage, bot: int, seq: int, name: str) -> Respons
     with connection() as conn:
         values = {"bot": bot, "seq": seq, "name": name}
         found = rows.read_one(conn, _Kept, SQL["kept_output"], values)
+        is_here = found is not None and is_of(conn, storage.owner, found.sha256.hex())
+    if found is not None and is_here and not (found.is_published or found.key):
+        return send_content(found.sha256.hex())  # an older server took it
     if found is None or found.is_lost or not (found.is_published or found.key):
         raise ObjectNotFound(
             f"output {name[:200]!r} of job {seq} of BOT {bot} is lost: its object is not in the"

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from gridbot_server.errors import StoreAway, StoreFull
 from gridbot_server.settings import Settings
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store
 from gridbot_server.storage.files.s3 import Bucket, StoredObject
 from gridbot_server.storage.rows import fetch, fetch_values, has_row
 
@@ -47,6 +49,7 @@ class _Unpublished(NamedTuple):
     content: bytes | None  # None: a client has sent it to the storage
     key: str | None  # of that object
     is_long_missing: bool
+    is_here: bool  # at the server, which has it of the BOT's owner
 
     @property
     def id(self) -> dict[str, int | str]:
@@ -80,12 +83,13 @@ def take(
     Raises StoreAway, StoreFull or StorageUnreadable; what went well before that stays.
     """
     bucket, ends_at = storage.bucket(settings), clock() + TURN_SECONDS
+    store = settings.open_store()
 
     def goes_on() -> bool:
         return clock() < ends_at
 
     try:
-        done = _publish(conn, storage, bucket, goes_on)
+        done = _publish(conn, storage, bucket, store, goes_on)
     except (StoreAway, StoreFull):
         _sweep(conn, storage, bucket, goes_on)  # the fault may be that of one output
         raise
@@ -93,8 +97,9 @@ def take(
 
 
 def _publish(
-    conn: Connection, storage: OwnerStorage, bucket: Bucket, goes_on: Callable[[], bool]
-) -> int:
+    conn: Connection, storage: OwnerStorage, bucket: Bucket, store: Store,
+    goes_on: Callable[[], bool],
+) -> int:  # fmt: skip
     """Give outputs their final names; return how many are where they stay, or lost.
 
     What failed before comes last: one that the storage always refuses keeps no other waiting.
@@ -108,7 +113,7 @@ def _publish(
     try:
         while goes_on() and (found := some(again=False) or some(again=True)):
             for output in itertools.takewhile(lambda _: goes_on(), found):
-                done += _publish_one(conn, bucket, output)
+                done += _publish_one(conn, bucket, store, output)
     finally:
         for bot in fetch_values(conn, int, SQL["behind"], values):
             _advance(conn, bot)
@@ -122,12 +127,12 @@ def _advance(conn: Connection, bot: int) -> None:
             conn.execute(SQL["advance"], {"bot": bot})
 
 
-def _publish_one(conn: Connection, bucket: Bucket, output: _Unpublished) -> bool:
+def _publish_one(conn: Connection, bucket: Bucket, store: Store, output: _Unpublished) -> bool:
     """Give an output its final name and note what came of it; whether it is done with."""
     name = output.id
     try:
         with bounded(bucket, output.seconds) as asked:
-            fate = _published(asked, output)
+            fate = _published(asked, store, output)
     except (StoreAway, StoreFull):
         conn.execute(SQL["note_failed"], name)
         raise
@@ -135,7 +140,7 @@ def _publish_one(conn: Connection, bucket: Bucket, output: _Unpublished) -> bool
     return fate != _MISSING
 
 
-def _published(bucket: Bucket, output: _Unpublished) -> bytes:
+def _published(bucket: Bucket, store: Store, output: _Unpublished) -> bytes:
     """Give an output its final name; return the statement that notes what came of it."""
     if output.content is not None or output.size == 0:
         bucket.write(output.final, output.content or b"", output.sha256.hex())
@@ -147,6 +152,10 @@ def _published(bucket: Bucket, output: _Unpublished) -> bytes:
     there = bucket.head(output.final, with_checksum=True)
     if there is not None and _is(bucket, there, output):
         return _PUBLISHED
+    if output.is_here:  # an older server took it, while an update rolled out
+        with suppress(FileNotFoundError), store.open(output.sha256.hex()) as file:
+            bucket.write(output.final, file, output.sha256.hex())
+            return _PUBLISHED
     is_lost = output.is_long_missing and bucket.is_there()
     return _LOST if is_lost else _MISSING
 

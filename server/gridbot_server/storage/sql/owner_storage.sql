@@ -105,7 +105,9 @@ UPDATE owner_storage
 SELECT found.*
   FROM bot CROSS JOIN LATERAL (
        SELECT o.bot, o.seq, o.replica, o.name, o.sha256, o.size, o.content, i.key,
-              o.missing_since < now() - make_interval(secs => %(lost)s) IS TRUE AS is_long_missing
+              o.missing_since < now() - make_interval(secs => %(lost)s) IS TRUE AS is_long_missing,
+              EXISTS (SELECT FROM blob_owner b
+                       WHERE (b.sha256, b.owner) = (o.sha256, bot.owner)) AS is_here
          FROM outcome
          JOIN output o ON (o.bot, o.seq, o.replica) = (outcome.bot, outcome.seq, outcome.canonical)
          LEFT JOIN incoming i ON (i.bot, i.seq, i.replica, i.name, i.sha256)
