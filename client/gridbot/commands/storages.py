@@ -45,7 +45,7 @@ def add_storage(
     """Add a storage, or give the same one other keys.
 
     The server writes an object there and deletes it, and keeps the keys encrypted.  Give it keys
-    that may read, write and delete below PREFIX, and nothing else.
+    that may read, write and delete below PREFIX and list the bucket, and nothing else.
     """
     access_key, secret_key = _keys(credentials, os.environ)
     body = {"name": name, "place": place, "access_key": access_key, "secret_key": secret_key}
