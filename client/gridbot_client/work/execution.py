@@ -62,7 +62,8 @@ from gridbot_client.work.sourcing import JobSources, NoSource
 REFUSALS = ("input_forbidden", "sandbox_too_weak")
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
 _MOST_CORRUPT = 3
-_MOST_ROUNDS = 8  # over all sources of an input, with a back-off of two minutes in all
+# Over all sources of an input, while none adds anything; with a back-off of two minutes in all.
+_MOST_ROUNDS = 8
 # An upload's offset moved, or its hash was wrong and the server dropped it: start over.
 _PASSING = (409, 422)
 _MOST_REFUSALS = 5
@@ -327,15 +328,16 @@ class ReplicaExecutor:
         self, ref: FileRef, target: Path, transport: Transport, stop: Stop, sources: JobSources
     ) -> None:
         """Download an input; retry while the server is away, a few times if the hash is wrong."""
-        corrupt = rounds = 0
+        corrupt = rounds = reached = 0
         download = partial(sources.download, ref.name, transport)
 
         def attempt() -> None:
-            nonlocal corrupt, rounds
+            nonlocal corrupt, rounds, reached
             try:
                 self.cache.put(ref, target, download, sources.whose(ref.name))
             except NoSource as error:
-                rounds += 1
+                rounds = 1 if error.reached > reached else rounds + 1
+                reached = max(reached, error.reached)
                 if rounds == _MOST_ROUNDS or not error.may_pass:
                     raise _Failed(error.reason, f"input {ref.name}: {error}\n") from None
                 raise

@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 class NoSource(Exception):
     """No source gives a content, and the server has none; the message says why, each in a line."""
 
-    def __init__(self, failures: list[SourceFailed], refused: str) -> None:
+    def __init__(self, failures: list[SourceFailed], refused: str, reached: int) -> None:
         super().__init__("\n".join(["no source gives it", *map(str, failures), refused]))
         self.may_pass = any(failure.may_pass for failure in failures)
+        self.reached = reached  # bytes that are here
         self.reason = "input_unavailable"
         if all(failure.is_wrong for failure in failures):
             self.reason = "input_corrupt"
@@ -71,4 +72,5 @@ class JobSources:
         except RequestRefused as error:
             if error.shuts_out or not failures:
                 raise
-            raise NoSource(failures, f"the server: {error}") from None
+            reached = part.stat().st_size if part.exists() else 0
+            raise NoSource(failures, f"the server: {error}", reached) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +15,11 @@ from tests.fakes.source_server import SourceServer, breaks_off, source_server
 
 from gridbot.api.packing import pack
 from gridbot_client.net.sources import SourceClient
-from gridbot_client.net.transport import CorruptDownload, Transport
+from gridbot_client.net.transport import CorruptDownload, RequestRefused, Transport
 from gridbot_client.protocol.manifest import FileRef, Manifest
 from gridbot_client.protocol.messages import Assignment, ReplicaId
+from gridbot_client.work.cache import Cache
+from gridbot_client.work.execution import ReplicaExecutor
 from gridbot_client.work.places import SharedHere
 from gridbot_client.work.provision import Provision
 from gridbot_client.work.runner import ReplicaProgram, Stop
@@ -119,3 +122,36 @@ def test_a_directory_with_sources_is_not_shown_to_jobs_of_others(tmp_path: Path)
     for owner in ("alice", "alice"):  # who names its hash
         equip(owner, {"folder": ("http://host/",)})
     assert fetched == ["bob", "alice"]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_source_that_breaks_off_again_and_again_is_asked_while_it_adds_something(
+    place: SourceServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adds: bool
+) -> None:
+    def breaks(handler: BaseHTTPRequestHandler, _: SourceServer) -> None:
+        begun = int(handler.headers.get("Range", "bytes=0-")[6:-1])
+        end = begun + 8192 if adds or not begun else begun
+        handler.send_response(206 if begun else 200)
+        handler.send_header("Content-Length", str(len(CONTENT) - begun))
+        handler.send_header("Content-Range", f"bytes {begun}-{len(CONTENT) - 1}/{len(CONTENT)}")
+        handler.end_headers()
+        handler.wfile.write(CONTENT[begun:end])
+        handler.close_connection = True
+
+    def refuse(sha256: str, size: int, part: Path) -> None:
+        raise RequestRefused(404, "it has none")
+
+    monkeypatch.setattr("gridbot_client.work.execution.delay_seconds", lambda *_: 0.0)
+    (tmp_path / "cache").mkdir()
+    nobody: Any = SimpleNamespace(download=refuse)
+    executor = ReplicaExecutor(
+        nobody, Cache(tmp_path / "cache", 1 << 20), nobody, nobody, nobody, SourceClient()
+    )
+    target, sources = tmp_path / "in", sources_of(place.behaves("/breaks", breaks))
+    if adds:
+        executor._fetch_one(REF, target, nobody, Stop(), sources)
+        assert target.read_bytes() == CONTENT
+    else:
+        with pytest.raises(Exception, match="it was interrupted"):
+            executor._fetch_one(REF, target, nobody, Stop(), sources)
+    assert len(place.asked) == (13 if adds else 8)
