@@ -36,6 +36,21 @@ def test_a_backup_holds_the_key_of_owners_storages(
         assert kept.read() == settings.storage_key_path.read_bytes()
 
 
+def test_a_backup_holds_a_key_that_is_made_while_files_are_copied(
+    conn: db.Connection, dsn: str, tmp_path: Path
+) -> None:
+    settings, archive = Settings(data=tmp_path / "data", dsn=dsn), tmp_path / "backup.tar"
+    settings.make_directories()
+
+    def somebody_adds_the_first_storage(step: str) -> None:
+        if step == "database":
+            storage_key.create(settings.storage_key_path)
+
+    back_up(settings, dsn, archive, somebody_adds_the_first_storage)
+    with tarfile.open(archive) as made:
+        assert made.getnames().count("settings/storage.key") == 1
+
+
 def test_a_backup_is_whole_also_where_no_word_of_it_can_be_left(
     conn: db.PostgresConnection, dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

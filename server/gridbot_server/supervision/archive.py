@@ -9,7 +9,7 @@ An archive is a tar file.  Its first member says what it is, its last one that i
     settings/NAME              settings.json and the keys
     files/ab/cdef...           content, by its SHA-256, as in the store
     database.dump              what pg_dump --format=custom wrote
-    files/...                  content that came meanwhile
+    settings/..., files/...    keys and content that came meanwhile
     complete.json              how much of all that there is
 
 Content in an object store stays there; `objects.txt` names it, a hash in each line.
@@ -32,7 +32,7 @@ import secrets
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -163,9 +163,7 @@ def _write(
         "since": {"file": earlier.file, "id": earlier.id} if earlier.id else None,
     }
     _add_document(archive, _HEAD, head)
-    for name in KEPT:
-        if (path := settings.data / name).exists():
-            archive.add(path, f"settings/{name}", recursive=False)
+    kept = _add_kept(archive, settings.data, KEPT)
     known = dict.fromkeys(earlier.files, 0)
     tell("files")
     _add_files(archive, settings.files, known)
@@ -173,6 +171,8 @@ def _write(
     _dump(dsn, dump)
     archive.add(dump, DUMP)
     tell("files that came meanwhile")
+    # A key is there before the database speaks of it.
+    _add_kept(archive, settings.data, [name for name in KEPT if name not in kept])
     _add_files(archive, settings.files, known)
     count, size = len(known) - len(earlier.files), sum(known.values())
     objects = objects_of(settings.open_store()) if settings.files_url else []
@@ -182,6 +182,14 @@ def _write(
     contents = Contents(count, size, _missing(dsn, known), len(objects))
     _add_document(archive, _END, asdict(contents))
     return contents
+
+
+def _add_kept(archive: tarfile.TarFile, data: Path, names: Iterable[str]) -> list[str]:
+    """Add settings and keys; return those that are there."""
+    found = [name for name in names if (data / name).exists()]
+    for name in found:
+        archive.add(data / name, f"settings/{name}", recursive=False)
+    return found
 
 
 def objects_of(store: Store) -> list[str]:
