@@ -12,6 +12,7 @@ from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol.manifest import FileRef, JobInput, Manifest
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.bots.validation import JobSpec, check_jobs, files_to_send
 
 DATA = b"a secret that can be guessed"
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -152,3 +153,25 @@ def test_a_file_that_the_server_lost_holds_no_bot_that_has_it_from_sources(
     assert client("GET", f"/files/{SHA256}").status_code == 404
     found = site.conn.execute("SELECT id FROM bot WHERE held IS NOT NULL").fetchall()
     assert found == [(bots[1],)]
+
+
+def test_sources_of_inputs_that_a_job_does_not_have_take_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[str] = []
+
+    def check(url: str, where: str) -> str:
+        checked.append(url)
+        return url
+
+    sources = {f"{{x}}{n}.dat": [f"http://host/{{x}}/{n}"] * 8 for n in range(100)}
+    manifest = Manifest(
+        "alice", ("x",), placeholders={"x": "text"}, job_inputs=(JobInput("*.dat"),),
+        sources={name: tuple(urls) for name, urls in sources.items()},
+    )  # fmt: skip
+    ref = FileRef("a7.dat", SHA256, len(DATA))
+    jobs = [JobSpec({"x": "a"}, (ref,)), JobSpec({"x": "b"})]
+    monkeypatch.setattr("gridbot_client.protocol.sources.check_url", check)
+    check_jobs(manifest, jobs, first=0)
+    assert list(files_to_send(manifest, jobs)) == []
+    assert set(checked) == {"http://host/a/7"}

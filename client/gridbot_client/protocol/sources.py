@@ -73,11 +73,19 @@ class SourceTemplates(NamedTuple):
             fixed, [(*map(Template.parse, (name, *urls)),) for name, urls in varying.items()]
         )
 
-    def fill(self, types: Mapping[str, str], args: Mapping[str, Scalar]) -> Sources:
-        """The sources of a job with these arguments, by input.  Raises TemplateError."""
+    def fill(
+        self, types: Mapping[str, str], args: Mapping[str, Scalar], own: Container[str]
+    ) -> Sources:
+        """The sources of a job with these arguments and inputs of its `own`, by input.
+
+        Those of inputs that it does not have cost no more than their names.  Raises TemplateError.
+        """
         found = dict(self.fixed)
         for templates in self.varying:
-            name, *urls = (template.fill(types, args) for template in templates)
+            name = templates[0].fill(types, args)
+            if name not in own:
+                continue
+            urls = [template.fill(types, args) for template in templates[1:]]
             try:
                 found[name] = tuple(check_url(url, f"the source of input {name}") for url in urls)
             except ProtocolError as error:

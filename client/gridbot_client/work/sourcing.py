@@ -44,7 +44,8 @@ class JobSources:
     ) -> JobSources:  # fmt: skip
         """The sources of a job.  Raises TemplateError."""
         templates = SourceTemplates.parse(manifest.sources)
-        urls = templates.fill(manifest.placeholders, assignment.args)
+        own = {ref.name for ref in assignment.inputs}
+        urls = templates.fill(manifest.placeholders, assignment.args, own)
         terms = SourceTerms(may_be_private=not is_stranger, is_stopped=lambda: stop.is_asked)
         return cls(client, urls, terms, manifest.owner)
 

@@ -209,7 +209,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
                 output_names(manifest, job.args)
             for run in for_boinc:
                 boinc_api.check_job(run, job.args, job.inputs)
-            sources.fill(types, job.args)
+            sources.fill(types, job.args, {ref.name for ref in job.inputs})
         except (TemplateError, ProtocolError) as error:
             raise RequestError(f"job {number}: {error}") from None
         if stdin and stdin not in for_all and stdin not in {ref.name for ref in job.inputs}:
@@ -229,7 +229,8 @@ def files_to_send(manifest: Manifest, jobs: Iterable[JobSpec] = ()) -> Iterator[
     sources = SourceTemplates.parse(manifest.sources)
     for job in jobs:
         if job.inputs:
-            sourced = sources.fill(manifest.placeholders, job.args)
+            own = {ref.name for ref in job.inputs}
+            sourced = sources.fill(manifest.placeholders, job.args, own)
             yield from (ref for ref in job.inputs if ref.name not in sourced)
 
 
