@@ -147,6 +147,15 @@ def test_of_others_bots_nothing_is_known_but_their_load(
     assert b"secret" not in alice("POST", f"/api/v1/bots/{bot}/what-if", json={"seeds": 1}).data
 
 
+def test_no_host_makes_predictions_fail_by_what_it_says_of_itself(
+    site: Site, alice: Person, bob: Person, bot: int
+) -> None:
+    vain = {**HOST, "Name": 7, "NumCpus": 1e300, "Memory": 1e300, "NumGpus": 2**62, "Platform": 0.5}
+    host = make_host(site.conn, bob.id, vain)
+    make_client(site.conn, bob.id, host, session_at="now", seqno=1)
+    assert ask(alice, bot, seeds=1)["hosts"] == HOSTS
+
+
 def test_one_who_asks_gets_one_prediction_at_a_time(site: Site, alice: Person, bot: int) -> None:
     with services_of(site).predictions.held(Party(owner="alice")):
         found = alice("POST", f"/api/v1/bots/{bot}/what-if", json={})

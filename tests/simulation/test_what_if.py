@@ -173,6 +173,14 @@ def test_a_pilot_works_until_its_time_is_over() -> None:
     assert left(found) > 6 * 600  # nine of ten jobs begin anew on one host
 
 
+@pytest.mark.parametrize("cpus", [10**15, 1e300])
+def test_a_host_that_says_that_it_has_any_number_of_cpus_costs_nothing(cpus: float) -> None:
+    vain = client(50, accepts=[], trusts=[], ad={"Name": "vain", "NumCpus": cpus})
+    usual = snapshot(60, 50)
+    found = predict({**usual, "clients": [*usual["clients"], vain]}, None, 1)
+    assert (found["hosts"], left(found)) == (10, left(predict(usual, None, 1)))
+
+
 def test_machines_that_cannot_run_it_or_are_away_do_not_count() -> None:
     clients = [client(n) for n in range(10)]
     for one in clients[5:]:

@@ -208,7 +208,9 @@ class Present:
         for client in self.clients:
             places = max(1, self.model(client).cpus // self.manifest.resources.cpus)
             freed = sorted(ends[client["host"]])[-places:]
-            freed = [0.0] * (places - len(freed)) + freed
+            # A host may say that it has any number of CPUs.
+            unused = min(places - len(freed), len(held[client["id"]]))
+            freed = [0.0] * unused + freed
             for lease, free_at in zip(held[client["id"]], freed, strict=False):
                 began = min(self.now, max(lease["sent_at"], free_at))
                 found[lease["seq"], lease["replica"]] = began
