@@ -134,6 +134,16 @@ def _told(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"figures": ranges(runs, FIGURES), "runs": runs}
 
 
+def answer(order: bytes) -> bytes:
+    """Carry out an order as far as the memory suffices."""
+    try:
+        return orjson.dumps(predict(**orjson.loads(order)))
+    except MemoryError:
+        memory = f"{MEMORY_BYTES >> 30} GB of memory"
+        why = f"there is too much left to simulate it within {memory}: try later"
+        return orjson.dumps({"why_not": why})
+
+
 def main() -> None:
     """Carry out the order on the standard input, within the limits of this process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -141,8 +151,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICENESS)
-    order = orjson.loads(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(orjson.dumps(predict(**order)))
+    sys.stdout.buffer.write(answer(sys.stdin.buffer.read()))
 
 
 if __name__ == "__main__":

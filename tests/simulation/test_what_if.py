@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from gridbot_client.protocol.messages import Manifest, Resources
+from gridbot_simulator import what_if
 from gridbot_simulator.what_if import MOST_RUN, predict, seeds_for
 from gridbot_simulator.world.live import LiveSimulation
 from gridbot_simulator.world.present import Present
@@ -278,3 +279,16 @@ def test_the_same_order_gives_the_same_bytes_in_each_process() -> None:
     found = json.loads(one)
     first, second = found["now"]["runs"]
     assert first["decisions"] != second["decisions"]
+
+
+def test_what_takes_more_memory_than_there_is_for_it_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def greedy(**_: object) -> dict[str, Any]:
+        raise MemoryError
+
+    monkeypatch.setattr(what_if, "predict", greedy)
+    told = orjson.loads(what_if.answer(orjson.dumps({"snapshot": {}, "policy": None, "seeds": 1})))
+    assert told == {
+        "why_not": "there is too much left to simulate it within 1 GB of memory: try later"
+    }
