@@ -22,7 +22,8 @@ from gridbot.api.session import Session
 from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.language.reader import Reading
-from gridbot.dag.run.lots import NodeLots
+from gridbot.dag.run.lots import Append, NodeLots
+from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob
 from gridbot.dag.run.telling import ToldRun, WorkflowTeller
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.protocol import workflows
@@ -248,3 +249,23 @@ def test_a_run_that_was_not_replayed_does_not_say_that_it_was_interrupted(
 ) -> None:
     run.teller.end("interrupted")
     assert listed(alice) == []
+
+
+def test_a_job_that_the_server_refused_is_not_shown_as_the_one_that_got_its_number(
+    site: Site, alice: Person
+) -> None:
+    jobs = [ShapedJob(Shape({}), {"i": "no number"}, [], OutputPlace("."))]
+    with serve(site.app) as url, Session(Connection(Endpoint(url, alice.token))) as session:
+        lots = NodeLots(session, "0123456789", "DAG x.dag", lambda _: None, lambda _: None)
+        bot = submit(alice, lots.group)
+        lot = lots.remember("key", bot)
+        first = lot.total = lot.bot.show().jobs_total
+        (refused,) = lots.send([Append(lot, lots.reserve(lot, "A", jobs), jobs)])
+        lots.reserve(lot, "B", jobs)
+        assert (refused.node, lots.place("A", 0), lots.place("B", 0)) == ("A", None, (bot, first))
+        again = NodeLots(session, "0123456789", "DAG x.dag", lambda _: None, lambda _: None)
+        again.expect(lot, "A", 0, [OutputPlace(".")])
+        again.forget(refused)
+        assert again.place("A", 0) is None
+        again.expect(lot, "A", 0, [OutputPlace(".")])  # its next try
+        assert again.place("A", 0) == (bot, 0)

@@ -119,7 +119,7 @@ class FlowRun:
                     case events.NodeSubmitted() | events.JobsAdded():
                         self._expect(event, document)
                     case events.JobEnded() | events.JobRemoved():
-                        self._lots.forget(event.node, event.process, event.seen)
+                        self._lots.forget(event)
                         self._take(event)
                     case events.Due():
                         self._inbox.forget(event.node, event.kind)

@@ -67,8 +67,8 @@ class StepJobs:
 
     def place(self, node: str, process: int) -> tuple[int, int]:
         """BOT and number of a job."""
-        found = self._lots.place(node, process)
-        assert found is not None, "all jobs of steps are sent to the server"
+        found = self._lots.kept_for(node, process)
+        assert found is not None, "all jobs of steps are for the server"
         return found
 
     def see(self, step: Step, result: Result) -> None:

@@ -83,6 +83,28 @@ def test_of_a_failed_node_the_job_that_failed_is_told_and_why(tmp_path: Path) ->
     assert "status 3" in failed["why"]
 
 
+def test_of_a_failed_node_no_job_is_shown_that_was_only_removed_after_another_failed(
+    tmp_path: Path,
+) -> None:
+    engine = engine_of(DIAMOND, tmp_path)
+    engine.apply(events.NodeSubmitted("A", 1, 3, "bot", 10))
+    engine.apply(events.JobEnded("A", 1, 3))
+    engine.apply(events.JobRemoved("A", 0))
+    engine.apply(events.JobRemoved("A", 2))
+    assert [told(engine)["nodes"][0][word] for word in ("state", "job")] == ["failed", 11]
+
+
+def test_a_node_that_begins_anew_has_no_job_of_its_last_try(tmp_path: Path) -> None:
+    (tmp_path / "pre.sh").touch(0o755)
+    engine = engine_of(f"{DIAMOND}SCRIPT PRE A pre.sh\nRETRY A 1\n", tmp_path)
+    engine.apply(events.ScriptEnded("A", "PRE", 0))
+    engine.apply(events.NodeSubmitted("A", 1, 1, "bot", 10))
+    assert told(engine)["nodes"][0]["job"] == 10
+    engine.apply(events.JobEnded("A", 0, 1))
+    node = told(engine)["nodes"][0]
+    assert (node["state"], node["tries"], node["bot"], node["job"]) == ("running", 2, None, None)
+
+
 def test_a_large_graph_is_told_by_layers_and_its_failed_nodes_come_first(tmp_path: Path) -> None:
     width = 3000
     names = [f"N{n}" for n in range(width)]

@@ -146,7 +146,9 @@ def _chosen(states: Iterable[NodeState]) -> list[NodeState]:
 
 
 def _node(state: NodeState, table: Table, layer: int, places: JobPlaces) -> Document:
-    bot, job = places.place(state.name, _process_to_show(state)) or (None, None)
+    # One that begins anew has no job yet, and its last ones are over.
+    place = places.place(state.name, _process_to_show(state)) if state.jobs else None
+    bot, job = place or (None, None)
     return {
         "name": _line(state.name, MAX_NAME_CHARACTERS),
         "state": _WORDS[state.status],
@@ -162,10 +164,12 @@ def _node(state: NodeState, table: Table, layer: int, places: JobPlaces) -> Docu
 
 
 def _process_to_show(state: NodeState) -> int:
-    """The first of a node's jobs, or of those that failed or were removed."""
+    """The first of a node's jobs; if it failed, of those that failed, else of those removed."""
     if state.status is not NodeStatus.ERROR:
         return 0
-    return next((process for process in range(state.jobs) if state.codes.get(process, 1)), 0)
+    failed = [process for process, code in state.codes.items() if code]
+    removed = (process for process in range(state.jobs) if process not in state.codes)
+    return min(failed) if failed else next(removed, 0)
 
 
 def _why(state: NodeState, table: Table) -> str:

@@ -53,6 +53,7 @@ class LotTable:
         self._of_node: dict[str, dict[int, tuple[NodeLot, int]]] = {}  # lot and number, by process
         # From which process on jobs of a node are, or were, from which number on of which BOT.
         self._places: dict[str, list[tuple[int, int, int]]] = {}
+        self._lost: dict[str, set[int]] = {}  # processes of nodes, which the server never had
 
     def known(self) -> list[NodeLot]:
         """All BOTs."""
@@ -75,6 +76,7 @@ class LotTable:
         with self.lock:
             if not process:  # the node begins, or begins anew
                 self._places[node] = []
+                self._lost.pop(node, None)
             self._places[node].append((process, first, lot.bot.id))
             for place, destination in enumerate(to):
                 job = JobAtServer(node, process + place, destination)
@@ -82,8 +84,18 @@ class LotTable:
                 self._of_node.setdefault(node, {})[job.process] = (lot, first + place)
             lot.total = max(lot.total, first + len(to))
 
+    def lose(self, node: str, process: int) -> None:
+        """Know that a job is not at the server: another one may get its number."""
+        with self.lock:
+            self._lost.setdefault(node, set()).add(process)
+
     def place(self, node: str, process: int) -> tuple[int, int] | None:
         """BOT and number of a job, also of one that has ended; None if it is not at the server."""
+        with self.lock:
+            return None if process in self._lost.get(node, ()) else self.kept_for(node, process)
+
+    def kept_for(self, node: str, process: int) -> tuple[int, int] | None:
+        """BOT and number that were kept for a job, whether or not it reached the server."""
         with self.lock:
             for start, first, bot in reversed(self._places.get(node, ())):
                 if start <= process:

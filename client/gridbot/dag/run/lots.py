@@ -12,7 +12,7 @@ from gridbot.api.connection import patiently
 from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import InputFile
 from gridbot.api.session import Session
-from gridbot.dag.engine.events import JobRemoved
+from gridbot.dag.engine.events import JobEnded, JobRemoved
 from gridbot.dag.run.following import Keep, LotFollower, Say, Told, save_outputs
 from gridbot.dag.run.lot import LotTable, NodeLot, OutputTarget
 from gridbot_client.protocol.messages import Scalar
@@ -170,7 +170,9 @@ class NodeLots:
             lot.total = there
         if lot.jobs:
             self.follow(lot)
-        return [JobRemoved(job.node, job.process, str(error)) for job in lost if job is not None]
+        for job in filter(None, lost):
+            self._table.lose(job.node, job.process)
+        return [JobRemoved(job.node, job.process, str(error)) for job in filter(None, lost)]
 
     def _count(self, lot: NodeLot) -> int:
         return patiently(lambda: lot.bot.show().jobs_total, self._gives_up, self._away)
@@ -193,11 +195,17 @@ class NodeLots:
         """BOT and number of a job, also of one that has ended; None if it is not at the server."""
         return self._table.place(node, process)
 
-    def forget(self, node: str, process: int, seen: int) -> None:
+    def kept_for(self, node: str, process: int) -> tuple[int, int] | None:
+        """BOT and number that were kept for a job, whether or not it reached the server."""
+        return self._table.kept_for(node, process)
+
+    def forget(self, event: JobEnded | JobRemoved) -> None:
         """The journal tells of a job's end, and of the cursor of results that it had."""
-        for lot, seq in self._table.find(node, (process,)):
+        if isinstance(event, JobRemoved) and event.reason and not event.seen:
+            self._table.lose(event.node, event.process)  # the server may never have had it
+        for lot, seq in self._table.find(event.node, (event.process,)):
             self._table.pop(lot, seq)
-            lot.seen = max(lot.seen, seen)
+            lot.seen = max(lot.seen, event.seen)
 
     def follow(self, lot: NodeLot) -> None:
         """See that the results of a BOT are taken."""

@@ -57,7 +57,7 @@ class Resumed:
                 to = [destination_of(item) for item in document["to"]]
                 self._lots.expect(lot, event.node, event.first, to)
         elif isinstance(event, events.JobEnded | events.JobRemoved) and self._lots:
-            self._lots.forget(event.node, event.process, event.seen)
+            self._lots.forget(event)
         elif isinstance(event, events.Due):
             self._inbox.forget(event.node, event.kind)
         done = self._engine.apply(event)
