@@ -354,7 +354,7 @@ NodeName = Annotated[
     AfterValidator(_one_line),
 ]
 Why = Annotated[str, Field(max_length=workflows.MAX_WHY_CHARACTERS), AfterValidator(_one_line)]
-Seconds = Annotated[float, Field(ge=0, le=1e10)]
+Seconds = Annotated[float, Field(ge=0, le=workflows.MAX_SECONDS)]
 NodeCount = Annotated[int, Field(ge=0, le=10**9)]
 Edge = Annotated[list[Count], Field(min_length=2, max_length=2)]  # places of nodes: before, after
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,8 @@ from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.language.reader import Reading
 from gridbot.dag.reports import workflow
-from gridbot_client.protocol.workflows import MAX_EDGES, MAX_LAYERS, MAX_NODES
+from gridbot.dag.run.telling import ToldRun, WorkflowTeller
+from gridbot_client.protocol.workflows import MAX_EDGES, MAX_LAYERS, MAX_NODES, MAX_SECONDS
 from gridbot_server.models.requests import ToldWorkflow
 
 DIAMOND = """JOB A a.sub
@@ -161,3 +163,44 @@ def test_the_time_that_is_left_follows_the_nodes_that_are_done(tmp_path: Path, d
     assert (times.eta_seconds is None) == (not done)
     if times.eta_seconds is not None:
         assert times.eta_seconds == pytest.approx(60 * 3 / 2, rel=0.05)
+
+
+def test_a_time_beyond_what_a_server_takes_is_not_told(tmp_path: Path) -> None:
+    engine = engine_of(DIAMOND, tmp_path)
+    engine.apply(events.NodeSubmitted("A", 1, 1))
+    engine.apply(events.JobEnded("A", 0, 0))
+    assert workflow.RunTimes.of(engine, time.time() - MAX_SECONDS / 2).eta_seconds is None
+    assert workflow.RunTimes.of(engine, time.time() - 2 * MAX_SECONDS).seconds == MAX_SECONDS
+
+
+class Strange:
+    """A connection to what answers in a way of its own."""
+
+    url = "http://x.example"
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def send(self, *_: object) -> object:
+        return self._answer
+
+
+class HasLot(Nowhere):
+    group = "x"
+
+    def known(self) -> list[str]:
+        return ["a BOT"]
+
+
+@pytest.mark.parametrize("answer", [[], {}, None, {"id": "\x1b[2J"}, {"id": [1]}])
+def test_a_strange_answer_neither_holds_a_run_up_nor_is_shown(
+    answer: object, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    lots, connection = HasLot(), Strange(answer)
+    run = ToldRun("dag", "DAG x.dag", time.time(), engine_of(DIAMOND, tmp_path), cast(Any, lots))
+    teller = WorkflowTeller(run, cast(Any, connection), said.append)
+    teller.look(True)
+    began = time.monotonic()
+    teller.end("done")
+    assert (time.monotonic() - began < 2.0, said) == (True, [])

@@ -16,6 +16,7 @@ from gridbot_client.protocol.workflows import (
     MAX_LAYERS,
     MAX_NAME_CHARACTERS,
     MAX_NODES,
+    MAX_SECONDS,
     MAX_WHY_CHARACTERS,
 )
 from gridbot_client.terminal import printable
@@ -54,11 +55,12 @@ class RunTimes:
     @classmethod
     def of(cls, engine: DagEngine, began_at: float) -> RunTimes:
         """Those of now: all nodes are taken to last as long as those that are done."""
-        elapsed = max(0.0, time.time() - began_at)
+        elapsed = min(max(0.0, time.time() - began_at), MAX_SECONDS)
         done = engine.table.done()
         if engine.is_over or not done:
             return cls(elapsed, None)
-        return cls(elapsed, elapsed * (engine.table.total - done) / done)
+        left = elapsed * (engine.table.total - done) / done
+        return cls(elapsed, left if left <= MAX_SECONDS else None)
 
 
 class Layers:

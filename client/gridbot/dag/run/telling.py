@@ -91,13 +91,13 @@ class WorkflowTeller:
             told = self._to_send.get()
             try:
                 answer: WorkflowSummary = self._connection.send("PUT", path, told)
+                self._tell_page(int(answer["id"]))
             except (ServerAway, OSError):
                 self._was_away = True  # it is told again
-            except GridbotError:
+            except (GridbotError, LookupError, TypeError, ValueError):  # or what is no answer
                 self._is_refused = True
-            else:
-                self._tell_page(answer["id"])
-            self._is_idle.set()
+            finally:
+                self._is_idle.set()
 
     def _tell_page(self, number: int) -> None:
         if not self._has_page:
