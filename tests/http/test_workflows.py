@@ -118,6 +118,18 @@ def test_a_run_that_is_not_heard_of_is_silent_and_one_that_said_its_end_is_not(
     assert listed(alice)[0] == "two running"
 
 
+def test_runs_that_were_killed_long_ago_hide_none_that_came_after_them(
+    site: Site, alice: Person
+) -> None:
+    for group, state in (("killed", "running"), ("done", "done"), ("runs", "running")):
+        submit(alice, group)
+        tell(alice, group, name=group, state=state)
+    site.conn.execute(
+        "UPDATE workflow SET told_at = now() - interval '2 days' WHERE name = 'killed'"
+    )
+    assert listed(alice) == ["runs running", "done done", "killed silent"]
+
+
 NODE = NODES[0]
 
 
