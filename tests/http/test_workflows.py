@@ -27,6 +27,7 @@ from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob
 from gridbot.dag.run.telling import ToldRun, WorkflowTeller
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.protocol import workflows
+from gridbot_server.api import workflows as api
 from gridbot_server.cycles import retention
 
 NODES = [
@@ -94,6 +95,14 @@ def test_a_workflow_needs_the_group_of_its_bots_and_goes_with_it(site: Site, ali
         pass
     retention.remove_empty_groups(site.conn)
     assert alice("GET", f"/api/v1/workflows/{told['id']}").status_code == 404
+
+
+def test_a_group_that_goes_while_its_run_tells_is_not_there(
+    alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "find_group", lambda *_: 999)
+    assert tell(alice).status_code == 404
+    assert listed(alice) == []
 
 
 def test_runs_that_go_on_are_listed_first_then_the_latest(alice: Person) -> None:

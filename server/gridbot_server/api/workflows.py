@@ -69,7 +69,10 @@ def tell_workflow(name: str, json: ToldWorkflow) -> WorkflowSummary:
     with connection() as conn:
         group = find_group(conn, name, auth.key().owner_name)
         conn.execute(SQL["tell"], {**told, **counts, "group": group, "graph": graph})
-        return _summaries(conn, workflow=group)[0]
+        found = _summaries(conn, workflow=group)
+    if not found:
+        raise ObjectNotFound("this group has just gone with its last BOT")
+    return found[0]
 
 
 @blueprint.get("/workflows")

@@ -1,8 +1,10 @@
 -- name: tell
+-- Nothing, if the group has gone meanwhile; no other statement takes it away from here on.
 INSERT INTO workflow (bot_group, kind, name, state, seconds, eta_seconds, waiting, running, done,
                       failed, futile, graph)
-VALUES (%(group)s, %(kind)s, %(name)s, %(state)s, %(seconds)s, %(eta_seconds)s, %(waiting)s,
-        %(running)s, %(done)s, %(failed)s, %(futile)s, %(graph)s)
+SELECT id, %(kind)s, %(name)s, %(state)s, %(seconds)s, %(eta_seconds)s, %(waiting)s, %(running)s,
+       %(done)s, %(failed)s, %(futile)s, %(graph)s
+  FROM bot_group WHERE id = %(group)s FOR KEY SHARE
 ON CONFLICT (bot_group) DO UPDATE
    SET kind = excluded.kind, name = excluded.name, state = excluded.state, seconds = excluded.seconds,
        eta_seconds = excluded.eta_seconds, waiting = excluded.waiting, running = excluded.running,
