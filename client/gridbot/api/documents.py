@@ -132,19 +132,60 @@ class FigureRange(TypedDict):
     high: float
 
 
+class PredictedFigures(TypedDict):
+    """What is still to come of a BOT."""
+
+    left_seconds: FigureRange | None
+    tail_seconds: FigureRange | None
+    replicas: FigureRange | None
+    speculative: FigureRange | None
+    failed: FigureRange | None
+    cpu_hours: FigureRange | None
+
+
+class PredictedRun(TypedDict):
+    """One simulation."""
+
+    seed: int
+    has_ended: bool
+    why_not: str
+    left_seconds: float | None
+    tail_seconds: float | None
+    replicas: int
+    speculative: int
+    failed: int
+    cpu_hours: float
+    decisions: str
+
+
 class PredictedRuns(TypedDict):
     """Simulations under one policy."""
 
-    figures: dict[str, FigureRange | None]
-    runs: list[dict[str, Any]]
+    figures: PredictedFigures
+    runs: list[PredictedRun]
 
 
 class FigureDifference(TypedDict):
     """How much more a figure is under the tried policy."""
 
+    seeds: int
     mean: float
+    low: float | None
+    high: float | None
     percent: float | None
-    verdict: str
+    verdict: Literal["real", "open", "too few seeds"]
+    seeds_wanted: int | None
+
+
+class FigureDifferences(TypedDict):
+    """The tried policy against the present one."""
+
+    left_seconds: FigureDifference | None
+    tail_seconds: FigureDifference | None
+    replicas: FigureDifference | None
+    speculative: FigureDifference | None
+    failed: FigureDifference | None
+    cpu_hours: FigureDifference | None
 
 
 class Prediction(TypedDict):
@@ -152,13 +193,14 @@ class Prediction(TypedDict):
 
     bot: int
     as_of: str
+    policy_version: int
     jobs_left: int
     hosts: int
     seeds: int
     verdict: str
     now: PredictedRuns
     tried: PredictedRuns | None
-    differences: dict[str, FigureDifference | None] | None
+    differences: FigureDifferences | None
     sooner: int | None
     assumes: list[str]
     left_out: list[str]

@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from gridbot.api.documents import FigureRange, Prediction
 from gridbot.api.units import duration
 from gridbot.printing import counted, table
 from gridbot_client.terminal import printable
-
-_TIME = "left_seconds"
 
 
 def _time(seconds: float) -> str:
@@ -29,7 +28,7 @@ def _hours(hours: float) -> str:
 
 # Figures of a prediction: how each is called, and how it is written.
 ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    _TIME: ("time left", _time),
+    "left_seconds": ("time left", _time),
     "tail_seconds": ("tail phase", _time),
     "replicas": ("replicas", _number),
     "speculative": ("speculative ones", _number),
@@ -57,17 +56,17 @@ def what_if_page(found: Prediction, file: Path | None) -> str:
 def headline(found: Prediction) -> str:
     """When it ends by the local clock, such as `ends 14:10-14:50 instead of 17:20`."""
     tried = found["tried"] or found["now"]
-    end = tried["figures"][_TIME]
+    end = tried["figures"]["left_seconds"]
     if end is None:
         return printable(found["verdict"])
     as_of = datetime.fromisoformat(found["as_of"]).astimezone()
-    before = found["now"]["figures"][_TIME]
+    before = found["now"]["figures"]["left_seconds"]
     text = f"ends {_clock(as_of, end['low'])}-{_clock(as_of, end['high'])}"
     if found["tried"] is None:
         return text
     text += f" instead of {_clock(as_of, before['median'])}" if before else " instead of never"
     text += f", sooner in {found['sooner']} of {counted(found['seeds'], 'simulation')}"
-    replicas = (found["differences"] or {}).get("replicas")
+    replicas = found["differences"] and found["differences"]["replicas"]
     if replicas is None or replicas["percent"] is None:
         return text
     percent = round(replicas["percent"])
@@ -82,9 +81,10 @@ def _clock(as_of: datetime, seconds: float) -> str:
 
 
 def _figures(found: Prediction) -> str:
-    columns = [found["now"], *([found["tried"]] if found["tried"] else [])]
+    both = [found["now"], *([found["tried"]] if found["tried"] else [])]
+    columns = [cast(Mapping[str, FigureRange | None], runs["figures"]) for runs in both]
     rows = [
-        (title, *(_range(runs["figures"][name], written) for runs in columns))
+        (title, *(_range(figures[name], written) for figures in columns))
         for name, (title, written) in ROWS.items()
     ]
     return table(("", "now", "tried")[: 1 + len(columns)], rows)

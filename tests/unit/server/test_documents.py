@@ -15,6 +15,7 @@ from gridbot_server.models.responses import (
     grids,
     groups,
     operation,
+    prediction,
     results,
     signing,
     workflows,
@@ -30,7 +31,11 @@ def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
                 yield name, item
 
 
-SENT = dict(answers(bots, data, explanation, grids, groups, operation, results, signing, workflows))
+SENT = dict(
+    answers(
+        bots, data, explanation, grids, groups, operation, prediction, results, signing, workflows
+    )
+)  # fmt: skip
 
 
 def shape(hint: Any) -> str:
