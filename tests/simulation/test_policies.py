@@ -84,6 +84,13 @@ def test_the_clock_jumps_over_times_in_which_nothing_is_due() -> None:
     assert ran.steps < 200
 
 
+def test_a_bot_whose_only_host_is_away_with_a_job_for_more_than_a_day_is_waited_for() -> None:
+    patient = NO_COPIES + "Deadline = 30 * 86400;"
+    asked = Asked(3, (20_000.0, 40_000.0), [("volunteers", 1)], 1)
+    for seed in (11, 63, 117):
+        assert simulate(asked, patient, seed).why_not == ""
+
+
 def test_a_lookout_for_ages_takes_steps_that_grow_with_them() -> None:
     aged = "ReplicationRequirements = Job.Age > 864000;"
     ran = simulate(Asked(1, (80_000.0, 80_000.0), [("collaborative", 1)], 1), aged, 1)

@@ -367,8 +367,8 @@ class Simulation:
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
-        tables = self.tables
-        if tables.running[self._scenario.bot]:
+        tables, runs = self.tables, bool(self.tables.running[self._scenario.bot])
+        if runs:
             self._worked_at = tables.now
         due = [self._worked_at + PATIENCE + 1, self._begins_at + MOST_SECONDS + 1]
         due += [self._events[0][0]] if self._events else []
@@ -379,6 +379,8 @@ class Simulation:
         asks_at = self._idle.asks_at(self._changed_at)
         due += [] if asks_at is None else [asks_at]
         tables.now = max(tables.now + self._grain, min(due))
+        if runs:  # until now: no replica ends before something is due
+            self._worked_at = tables.now
 
     def _due(self) -> list[SimulatedClient]:
         """Let happen what is due; return the clients that ask."""
