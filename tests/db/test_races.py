@@ -209,6 +209,21 @@ def test_two_slots_of_one_replica_are_one_lease(
     assert dispatch.buffer.contents() == []
 
 
+def test_a_reply_has_what_may_be_sent_without_what_another_client_holds_or_has_reported(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bot, client = make_bot(conn, alice, jobs=4), caller(dispatch, alice)
+    dispatch.feed()
+    first, second = client.ask(want=2).assignments
+    client.ask(want=0, reports=(success(second),))
+    for stale in (first, second):
+        put_slot(dispatch, stale.id)
+    given = caller(dispatch, alice).ask().assignments
+    assert [item.id for item in given] == [ReplicaId(bot, seq, 1) for seq in (2, 3)]
+    assert leases(conn, bot) == [(0, 1), (2, 1), (3, 1)]
+    assert dispatch.buffer.contents() == []
+
+
 def test_a_host_never_gets_two_copies_of_a_job_in_one_reply(
     dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
