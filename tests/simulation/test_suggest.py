@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gridbot.show.suggestion import suggestion_page
 from gridbot_policies import PolicySet, examples
 from gridbot_simulator.candidates import PRESENT, candidates
 from gridbot_simulator.suggestion import choose, suggest, undominated
@@ -84,6 +85,15 @@ def test_a_bot_that_ends_under_no_policy_gets_none() -> None:
     never = "JobRequirements = Host.Memory > 1000000;"
     with pytest.raises(ValueError, match=r"ends under no policy .*: no host had a replica"):
         suggest({**SMALL, "jobs": 2, "hosts": [("collaborative", 1)], "seeds": 1}, never, "time")
+
+
+def test_a_choice_is_not_called_better_for_what_was_not_preferred() -> None:
+    found = suggest({**SMALL, "jobs": 4, "seeds": 1}, "", "cost", str)
+    more, less = ({"verdict": "real", "mean": x, "low": x, "high": x} for x in (9.0, -9.0))
+    found["chosen"]["against_present"] = {"makespan_seconds": more, "cpu_hours": less}
+    in_vain = "It is not shown to be better"
+    assert in_vain in suggestion_page({**found, "prefer": "time"})
+    assert in_vain not in suggestion_page({**found, "prefer": "cost"})
 
 
 # ------------------------------------------------------------------------------ the command

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gridbot.printing import counted, table
 from gridbot.show.simulation import ROWS, difference, heading
 
 _TOLD = ("makespan_seconds", "cpu_hours")
+# The figures of which one has to be less, that a choice is better.
+_BETTER = {"time": ("makespan_seconds",), "cost": ("cpu_hours",), "balance": _TOLD}
 _PREFERRED = {
     "time": "the least makespan",
     "cost": "the least CPU time",
@@ -25,7 +27,7 @@ def suggestion_page(found: Mapping[str, Any]) -> str:
         *_frontier(found).splitlines(),
         "",
         f"Chosen for {_PREFERRED[found['prefer']]}: {chosen['policy']}.",
-        *_check(chosen["against_present"], seeds),
+        *_check(chosen["against_present"], seeds, _BETTER[found["prefer"]]),
     ]
     comments = "\n".join(f"// {line}".rstrip() for line in lines)
     return f"{comments}\n\n{chosen['text']}".rstrip()
@@ -55,12 +57,12 @@ def _middle(ranged: Mapping[str, float] | None, figure: str) -> str:
     return "-" if ranged is None else ROWS[figure][1](ranged["median"])
 
 
-def _check(against: Mapping[str, Any] | None, seeds: int) -> list[str]:
+def _check(against: Mapping[str, Any] | None, seeds: int, preferred: Sequence[str]) -> list[str]:
     if against is None:
         return ["No policy that was tried is preferable to the present one."]
     lines = [f"Against the present policy, under {counted(seeds, 'further seed')}:"]
     lines += [f"  {ROWS[name][0]}: {difference(against[name], name)}" for name in _TOLD]
-    if not any(_is_gain(against[name]) for name in _TOLD):
+    if not any(_is_gain(against[name]) for name in preferred):
         lines.append("It is not shown to be better than the present policy.")
     return lines
 
