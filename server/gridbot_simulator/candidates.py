@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gridbot_policies import PolicySet
+from gridbot_policies import PolicySet, SemanticError
+from gridbot_policies.classad import ParseError
 from gridbot_policies.classad.unparse import unparse
 
 PRESENT = "present policy"  # the name of what is there without a suggestion
@@ -57,8 +58,21 @@ TAIL_CHOICES = (
 
 
 def candidates(policy: str) -> dict[str, str]:
-    """Return policies by their names, the one that is given first."""
-    return {PRESENT: policy, **{choice.name: _with(policy, choice) for choice in TAIL_CHOICES}}
+    """Return policies by their names, the one that is given first.
+
+    What the server would refuse, because with another choice it is too long, is left out.
+    """
+    made = {choice.name: _with(policy, choice) for choice in TAIL_CHOICES}
+    return {PRESENT: policy, **{name: text for name, text in made.items() if _is_taken(text)}}
+
+
+def _is_taken(text: str) -> bool:
+    """Whether the server takes a policy."""
+    try:
+        PolicySet.parse(text)
+    except (ParseError, SemanticError):
+        return False
+    return True
 
 
 def _with(policy: str, choice: TailChoice) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from gridbot.show.suggestion import suggestion_page
 from gridbot_policies import PolicySet, examples
+from gridbot_policies.policy.policy_set import MAX_POLICY_BYTES
 from gridbot_simulator.candidates import PRESENT, candidates
 from gridbot_simulator.suggestion import choose, suggest, undominated
 
@@ -49,6 +50,15 @@ def test_a_condition_of_the_owner_holds_also_where_the_tail_is_left_to_reliable_
     text = candidates("jobrequirements = Host.A || Host.B;")["no copies, reliable"]
     assert "(Host.A || Host.B) && (!Tail || Host.ErrorRate < 0.1)" in text
     assert text.casefold().count("jobrequirements") == 1
+
+
+def test_what_would_be_too_long_for_the_server_is_not_tried() -> None:
+    room = MAX_POLICY_BYTES - len('Long = "";JobRequirements = true;')
+    long = f'Long = "{"x" * room}";JobRequirements = true;'
+    assert len(candidates("Rank = 7;")) == 20
+    assert list(candidates(long)) == [PRESENT]
+    for text in candidates(long.replace("x", "", 120)).values():
+        PolicySet.parse(text)
 
 
 # ------------------------------------------------------------------------------- the choice
