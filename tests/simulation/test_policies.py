@@ -91,6 +91,13 @@ def test_a_bot_whose_only_host_is_away_with_a_job_for_more_than_a_day_is_waited_
         assert simulate(asked, patient, seed).why_not == ""
 
 
+def test_a_host_that_stays_is_not_silent_however_long_its_jobs_are() -> None:
+    silent = "ReplicationRequirements = Job.Replica1.SilentSeconds > 300;"
+    run = one(silent, jobs=4, hosts=[("collaborative", 6)], seconds=(3000.0, 3600.0))
+    assert (run["done"], run["resent_percent"]) == (4, 0.0)  # no host went
+    assert run["replicas_percent"] == 0.0
+
+
 def test_a_lookout_for_ages_takes_steps_that_grow_with_them() -> None:
     aged = "ReplicationRequirements = Job.Age > 864000;"
     ran = simulate(Asked(1, (80_000.0, 80_000.0), [("collaborative", 1)], 1), aged, 1)

@@ -348,6 +348,7 @@ class Simulation:
         self._tell_of_aborts()
         if self._may_replicate() and tables.now >= self._replicates_at():
             self._replicated_at = tables.now
+            self._hear_of_hosts()
             replication.run_once(self.store, tables.now, self._spending, self._chance)
         self._feeder.run_once(self._steady())
         self._wake_idle()
@@ -453,12 +454,16 @@ class Simulation:
         if not self._gone or tables.now < self._looked_at + _LOOK_SECONDS:
             return
         self._looked_at = tables.now
-        for number in self._there:
-            tables.clients[number].seen_at = tables.now
+        self._hear_of_hosts()
         if self._silence.run_once(self.store, self._steady()):
             self._note_change()
             transitioner.run_once(self.store)
         self._gone = {client for client in self._gone if self._is_missed(client)}
+
+    def _hear_of_hosts(self) -> None:
+        """Note that clients whose hosts are up were heard of: their requests are not all made."""
+        for number in self._there:
+            self.tables.clients[number].seen_at = self.tables.now
 
     def _is_missed(self, client: int) -> bool:
         """Whether a client is still to be found to be silent."""
