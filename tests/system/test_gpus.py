@@ -56,6 +56,7 @@ def test_a_clients_gpus_run_one_job_each(running: Deployment) -> None:
     [(ad,)] = running.rows("SELECT ad FROM host WHERE ad ? 'NumGpus'")
     assert (ad["NumGpus"], ad["NumNvidiaGpus"], ad["GpuModel"]) == (2, 2, "Imagined 200")
     assert (ad["GpuMemory"], ad["GpuDriver"]) == (32_768, "550.54.15")
+    assert (ad["GpuVendor"], ad["CudaVersion"]) == ("NVIDIA", 12.4)
     assert "FreeGpus" not in ad
 
 

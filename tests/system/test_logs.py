@@ -113,7 +113,11 @@ def test_the_last_words_of_a_killed_child_are_there_and_its_successors_after_the
 def test_a_killed_writer_is_replaced_and_what_was_written_meanwhile_is_there(
     keeper: LogKeeper, tmp_path: Path
 ) -> None:
-    (writer,) = (child for child in psutil.Process().children() if str(tmp_path) in child.cmdline())
+    (writer,) = (
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and str(tmp_path) in child.cmdline()
+    )
     assert started(keeper, python(tmp_path, COUNT, 100)).wait() == 0
     keeper.settle()
     writer.kill()

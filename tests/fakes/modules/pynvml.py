@@ -20,6 +20,10 @@ def nvmlSystemGetDriverVersion() -> str:
     return "550.54.15"
 
 
+def nvmlSystemGetCudaDriverVersion() -> int:
+    return 12040
+
+
 def nvmlDeviceGetCount() -> int:
     return len(UUIDS)
 
