@@ -55,7 +55,8 @@ class ObjectStore:
             self.process = subprocess.Popen(
                 [_program(), "server", "-filer", "-s3", f"-dir={data}", f"-s3.config={config}",
                  "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=256",
-                 "-master.telemetry=false", "-volume.max=20", *options],
+                 "-master.telemetry=false", "-volume.max=20", "-s3.port.iceberg=0",
+                 "-s3.port.lance=0", *options],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         eventually(self._has_bucket, what="the bucket of SeaweedFS")
