@@ -120,8 +120,12 @@ def test_a_killed_client_goes_on_where_it_was(
 ) -> None:
     (id,) = server.add(summing(place.behaves("/data", halts(place))))
     client = clients.start("--once")
-    part = clients.folder / "cache" / f"{SHA256}.part"
-    eventually(lambda: part.exists() and part.stat().st_size > 1_000_000, what="half of it")
+
+    def parts() -> list[Path]:
+        found = (clients.folder / "cache").glob(f"{SHA256}*.part")
+        return [part for part in found if part.stat().st_size > 1_000_000]
+
+    (part,) = eventually(parts, what="half of it")
     client.send_signal(signal.SIGKILL)
     client.communicate()
     kept = part.stat().st_size
