@@ -141,7 +141,8 @@ def test_a_killed_worker_costs_one_attempt(
     dispatch.settle()
     (worker,) = [
         child for child in psutil.Process().children()
-        if "gridbot_server.validators.worker" in child.cmdline()
+        if child.status() != psutil.STATUS_ZOMBIE
+        and "gridbot_server.validators.worker" in child.cmdline()
     ]  # fmt: skip
     os.kill(worker.pid, signal.SIGKILL)
     worker.wait()

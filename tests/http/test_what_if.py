@@ -183,7 +183,11 @@ def services_of(site: Site) -> Services:
 
 
 def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children() if "what_if" in str(child.cmdline())}
+    return {
+        child.pid
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and "what_if" in str(child.cmdline())
+    }
 
 
 # ------------------------------------------------------------------------------ the command

@@ -94,7 +94,9 @@ def launcher(folder: Path, script: str) -> str:
 def far_process() -> psutil.Process:
     """The worker's process."""
     [found] = [
-        child for child in psutil.Process().children() if "node_worker" in " ".join(child.cmdline())
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and "node_worker" in " ".join(child.cmdline())
     ]
     return found
 
