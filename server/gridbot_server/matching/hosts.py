@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gridbot_client.protocol.messages import Manifest, Resources, manifest_id
-from gridbot_client.protocol.programs import HostProgram, places
+from gridbot_client.protocol.programs import places
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_policies.classad.source import cut
@@ -25,6 +24,7 @@ from gridbot_server.matching.requirements import (
     STAYS_HERE,
     TOO_OLD,
     UNFIT,
+    ManifestWork,
     Resource,
     is_stock,
     lacks,
@@ -66,68 +66,18 @@ class HostClient:
         return is_stock(self.attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class BotRequirements:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotRequirements(ManifestWork):
     """What a BOT asks of a host, and the queue in which it waits."""
 
     bot: int
-    owner: int
     owner_name: str
-    signed: bool
-    owner_signed: bool
-    manifest: Manifest
     policies: PolicySet
     ad: Record
     queue: Record
     now: float  # the time that policies see, seconds since 1970
-    stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
-    has_storage: bool = False  # of its owner's, to which its outputs go
-    boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
-
-    @property
-    def manifest_id(self) -> str:
-        """Hash of its manifest."""
-        return manifest_id(self.manifest.text())
-
-    @property
-    def image(self) -> str:
-        """Image of its containers."""
-        return self.manifest.image
-
-    @property
-    def manifest_version(self) -> int:
-        """Form of its manifest."""
-        return self.manifest.version
-
-    @property
-    def resources(self) -> Resources:
-        """What one replica may use."""
-        return self.manifest.resources
-
-    @property
-    def platforms(self) -> Sequence[str]:
-        """Where native clients can run it; none: anywhere."""
-        return self.manifest.platforms
-
-    @property
-    def programs(self) -> Sequence[HostProgram]:
-        """For several platforms and kinds of hosts."""
-        return self.manifest.programs
-
-    @property
-    def sandbox(self) -> int:
-        """Least sandbox level that it asks for."""
-        return self.manifest.walls.level
-
-    @property
-    def together(self) -> int:
-        """Jobs that run at the same time."""
-        return self.manifest.together
-
-    @property
-    def boinc_api(self) -> bool:
-        """Whether its program is made for BOINC's API."""
-        return self.manifest.boinc_api
+    # Why it could not be signed for stock BOINC clients, if that was tried.
+    boinc_unsuitable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gridbot_client.protocol.manifest import with_program
-from gridbot_client.protocol.messages import Resources
+from gridbot_client.protocol.messages import Manifest, Resources, manifest_id
 from gridbot_client.protocol.programs import MAKERS, HostProgram, choose, places
 from gridbot_client.protocol.software import runtimes_of
 from gridbot_server.matching.stock_platforms import stock_programs
@@ -74,6 +74,63 @@ class Work(Protocol):
     @property
     def has_storage(self) -> bool:
         """Whether its outputs go to a storage of its owner's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestWork:
+    """A BOT's needs as its manifest says them: a `Work` where the manifest is at hand."""
+
+    owner: int
+    signed: bool
+    owner_signed: bool
+    manifest: Manifest
+    stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
+    has_storage: bool = False  # of its owner's, to which its outputs go
+
+    @property
+    def manifest_version(self) -> int:
+        """Form of the manifest."""
+        return self.manifest.version
+
+    @property
+    def manifest_id(self) -> str:
+        """Hash of the manifest."""
+        return manifest_id(self.manifest.text())
+
+    @property
+    def image(self) -> str:
+        """Image of its containers."""
+        return self.manifest.image
+
+    @property
+    def resources(self) -> Resources:
+        """What one replica may use."""
+        return self.manifest.resources
+
+    @property
+    def platforms(self) -> Sequence[str]:
+        """Where native clients can run it; none: anywhere."""
+        return self.manifest.platforms
+
+    @property
+    def programs(self) -> Sequence[HostProgram]:
+        """For several platforms and kinds of hosts."""
+        return self.manifest.programs
+
+    @property
+    def sandbox(self) -> int:
+        """Least sandbox level that it asks for."""
+        return self.manifest.walls.level
+
+    @property
+    def together(self) -> int:
+        """Jobs that run at the same time."""
+        return self.manifest.together
+
+    @property
+    def boinc_api(self) -> bool:
+        """Whether its program is made for BOINC's API."""
+        return self.manifest.boinc_api
 
 
 class Worker(Protocol):

@@ -8,17 +8,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 from typing import Any
 
-from gridbot_client.protocol.manifest import Manifest, Resources
-from gridbot_client.protocol.messages import manifest_id
-from gridbot_client.protocol.programs import HostProgram
+from gridbot_client.protocol.manifest import Manifest
 from gridbot_server.matching.ads import host_attributes
 from gridbot_server.matching.hosts import HostClient
-from gridbot_server.matching.requirements import is_stock, lacks, number
+from gridbot_server.matching.requirements import ManifestWork, is_stock, lacks, number
 from gridbot_simulator.world.hosts import HostModel, HostTraits, Stays
 
 Row = Mapping[str, Any]
@@ -42,54 +39,6 @@ ASSUMPTIONS = (
     "a replica that has run longer than any that ended goes on for 40 % of its age, in the median",
 )
 """What a prediction rests on, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class _NeededOfHosts:
-    """What a BOT needs of a host, policies excepted."""
-
-    manifest: Manifest
-    owner: int
-    signed: bool
-    owner_signed: bool
-    has_storage: bool
-    stock_platforms: Sequence[str] = ()
-
-    @property
-    def manifest_version(self) -> int:
-        return self.manifest.version
-
-    @property
-    def manifest_id(self) -> str:
-        return manifest_id(self.manifest.text())
-
-    @property
-    def image(self) -> str:
-        return self.manifest.image
-
-    @property
-    def resources(self) -> Resources:
-        return self.manifest.resources
-
-    @property
-    def platforms(self) -> Sequence[str]:
-        return self.manifest.platforms
-
-    @property
-    def sandbox(self) -> int:
-        return self.manifest.walls.level
-
-    @property
-    def together(self) -> int:
-        return self.manifest.together
-
-    @property
-    def programs(self) -> Sequence[HostProgram]:
-        return self.manifest.programs
-
-    @property
-    def boinc_api(self) -> bool:
-        return self.manifest.boinc_api
 
 
 class Present:
@@ -134,8 +83,12 @@ class Present:
     def fitting(self) -> set[int]:
         """The hosts that can run it, policies excepted."""
         bot = self.bot
-        need = _NeededOfHosts(
-            self.manifest, bot["owner"], bot["signed"], bot["owner_signed"], bot["has_storage"]
+        need = ManifestWork(
+            manifest=self.manifest,
+            owner=bot["owner"],
+            signed=bot["signed"],
+            owner_signed=bot["owner_signed"],
+            has_storage=bot["has_storage"],
         )
         return {
             client["host"] for client in self.clients if not any(lacks(_candidate(client), need))
