@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol import fields
@@ -22,7 +23,7 @@ MAX_URL_BYTES = 2000
 
 # Of RFC 3986, without user names and fragments: what every program reads alike.
 _URL = re.compile(
-    r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+    r"https?://(?:[A-Za-z0-9.-]+|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?"
     r"(?:[/?][A-Za-z0-9!$%&'()*+,./:;=?@_~\[\]-]*)?"
 )
 _MOST_SHOWN = 100
@@ -32,13 +33,22 @@ Sources = Mapping[str, tuple[str, ...]]
 
 def check_url(url: str, where: str) -> str:
     """Return a URL that clients fetch from.  Raises ProtocolError for any other."""
-    found = _URL.fullmatch(url) if len(url) <= MAX_URL_BYTES else None
-    if not found or int(found["port"] or 0) > 0xFFFF:
+    if not _is_usable(url):
         raise ProtocolError(
             f"{where}: {url[:_MOST_SHOWN]!r} is not a usable URL (http:// or https://, a host, at"
             f" most {MAX_URL_BYTES} characters of plain ASCII; no user name; others as %XX)"
         )
     return url
+
+
+def _is_usable(url: str) -> bool:
+    found = _URL.fullmatch(url) if len(url) <= MAX_URL_BYTES else None
+    if not found or int(found["port"] or 0) > 0xFFFF:
+        return False
+    try:
+        return not found["ipv6"] or bool(IPv6Address(found["ipv6"]))
+    except ValueError:
+        return False
 
 
 def read_sources(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -209,6 +209,7 @@ def test_a_source_is_measured(place: SourceServer) -> None:
         "http://user:secret@host/", "http://host/a b", "http://host/a\nHost: other",
         "http://host\\@10.0.0.1/", "http://host/#part", "http://host:99999/", "http://hóst/",
         "http://host/" + "x" * 2000, "http://host/\x00", "host/path", "http://host/{x}",
+        "http://[::::]/", "http://[1.2.3.4]/",
     ],
 )  # fmt: skip
 def test_a_url_that_programs_might_read_differently_is_refused(url: str) -> None:
