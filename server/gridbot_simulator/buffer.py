@@ -36,7 +36,7 @@ class MemoryBuffer:
         self.slots, self.slot_bytes, self.machine = slots, slot_bytes, machine
         self._bots: dict[int, _Queues] = {}
         self._taken: dict[int, Slot] = {}
-        self.put_so_far = 0  # slots; the number of the last one
+        self._put_so_far = 0  # slots; the number of the last one
         # Replicas that came in for the first time: further copies go out and in again as they age.
         self.new_so_far = 0
         self._copies_so_far: set[tuple[int, int, int, int]] = set()
@@ -166,10 +166,10 @@ class MemoryBuffer:
         if room < 0:
             raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
         body = item.body if 0 < len(item.body) <= room else None
-        self.put_so_far += 1
+        self._put_so_far += 1
         self._note_new(item)
         return Slot(
-            self.put_so_far, SlotState.READY, 0, item.bot, item.seq, item.replica, item.round,
+            self._put_so_far, SlotState.READY, 0, item.bot, item.seq, item.replica, item.round,
             item.why, now, body, item.detail, item.drawn,
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from gridbot_simulator.comparison import differences, ranges
+from gridbot_simulator.comparison import differences, ranges, told
 from gridbot_simulator.world.live import LiveSimulation
 from gridbot_simulator.world.present import ASSUMPTIONS, Present
 from gridbot_simulator.world.simulation import Ran
@@ -45,6 +45,8 @@ def predict(snapshot: Mapping[str, Any], policy: str | None, seeds: int) -> dict
     count = seeds_for(present.left, policies, seeds)
     if not why and not count:
         why = f"{present.left:,} jobs are left, which are too many to simulate"
+        if present.left <= MOST_RUN:
+            why += " under two policies; try it without another policy"
     if why:
         return {"why_not": f"the end of BOT {number} cannot be predicted: {why}"}
     now = _runs(present, present.bot["policy"], count)
@@ -59,8 +61,7 @@ def predict(snapshot: Mapping[str, Any], policy: str | None, seeds: int) -> dict
         "seeds": count,
         "now": _told(now),
         "tried": None if then is None else _told(then),
-        "differences": compared
-        and {name: found and found.document for name, found in compared.items()},
+        "differences": None if compared is None else told(compared),
         "sooner": None if then is None else _sooner(then, now),
         "assumes": ASSUMPTIONS,
         "left_out": left_out(present),

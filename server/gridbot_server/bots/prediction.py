@@ -51,7 +51,11 @@ def simulate(order: Mapping[str, Any], seconds: float = WALL_SECONDS) -> Mapping
     if process.returncode in _LIMITS:
         raise _too_much("the CPU time that it may take")
     if process.returncode:
-        log.error("a simulation ended with %d: %s", process.returncode, cried[-_LOGGED:].decode())
+        log.error(
+            "a simulation ended with %d: %s",
+            process.returncode,
+            cried[-_LOGGED:].decode(errors="replace"),
+        )
         raise InternalError("the simulation failed; the server's log says why")
     answer: Mapping[str, Any] = orjson.loads(said)
     if why := answer.get("why_not"):

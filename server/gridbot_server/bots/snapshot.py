@@ -49,12 +49,13 @@ def _read(conn: Connection, bot: int) -> Snapshot:
     begun = {name: rows.rows_by_name(conn, SQL[name], of_bot) for name in ("leases", "copies")}
     begun["pending"] = rows.rows_by_name(conn, SQL["pending"], of_bot)
     jobs = sorted({item["seq"] for items in begun.values() for item in items})
-    if len(jobs) > MOST_JOBS:
-        raise Conflict(
-            f"the end of BOT {bot} cannot be predicted:"
-            f" more than {MOST_JOBS:,} of its jobs are in progress, too many to simulate"
-        )
     of_jobs = {**of_bot, "jobs": jobs, "round": found["round"]}
+    begun["ended"] = rows.rows_by_name(conn, SQL["ended"], of_jobs)
+    if max(len(jobs), *map(len, begun.values())) > MOST_JOBS:
+        raise Conflict(
+            f"the end of BOT {bot} cannot be predicted: more than {MOST_JOBS:,} of its jobs are in"
+            " progress, or of their replicas, too many to simulate"
+        )
     clients = rows.rows_by_name(conn, SQL["clients"], {"bot": bot, "most": MOST_CLIENTS})
     others = _others(conn, found)
     held = {
@@ -65,7 +66,6 @@ def _read(conn: Connection, bot: int) -> Snapshot:
     return {
         "bot": found,
         **begun,
-        "ended": rows.rows_by_name(conn, SQL["ended"], of_jobs),
         "kinds": rows.rows_by_name(conn, SQL["kinds"], {"bot": bot, "jobs": jobs}),
         "runs": rows.rows_by_name(conn, SQL["runs"], {"bot": bot, "most": _MOST_RUNS}),
         "clients": clients,

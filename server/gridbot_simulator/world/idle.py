@@ -8,7 +8,7 @@ from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.world.client import SimulatedClient
 
 REFUSED_SECONDS = 60.0  # after which a client asks for the same once more
-_QUIET_PART = 0.05  # of the time without any change, if that is more
+_ASKS_AGAIN_PART = 0.05  # of the time without any change, if that is more
 
 
 class IdleClients:
@@ -53,7 +53,7 @@ class IdleClients:
         """
         if not self._waiting or self._is_empty():
             return None
-        return self._since + max(REFUSED_SECONDS, _QUIET_PART * (self._since - changed_at))
+        return self._since + max(REFUSED_SECONDS, _ASKS_AGAIN_PART * (self._since - changed_at))
 
     def woken(self, now: float, changed_at: float) -> Collection[SimulatedClient]:
         """Return those that wait no more, as there is something else, or time has passed."""

@@ -57,7 +57,9 @@ _BATCH = 256
 _GRAIN, _LEAST_GRAIN, _MOST_GRAIN = 0.01, 1.0, 20.0  # of the median job; seconds
 # Between two looks for silent clients; the cycle takes more than 30 for a time without server.
 _LOOK_SECONDS = 10.0
-_QUIET_PART = 0.01  # of the time without a change, after which running jobs are looked at again
+_LOOKS_AGAIN_PART = (
+    0.01  # of the time without a change, after which running jobs are looked at again
+)
 _PAST_RESULTS = 100
 
 
@@ -364,7 +366,7 @@ class Simulation:
         """When the replication cycle looks at running jobs again."""
         steps = 2 if len(self.tables.leases) <= 2 * replication.SAMPLE else 1
         quiet = self._replicated_at - self._changed_at
-        return self._replicated_at + max(steps * self._grain, _QUIET_PART * quiet)
+        return self._replicated_at + max(steps * self._grain, _LOOKS_AGAIN_PART * quiet)
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
