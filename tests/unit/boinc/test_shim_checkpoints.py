@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -124,6 +125,21 @@ def test_a_checkpoint_that_was_cut_off_is_left_and_the_job_begins_anew(slot: Slo
     (slot.path / "gb_saved").write_bytes(b"no archive")
     assert slot.run(python(COUNT, checkpoint=RULE)) == 0
     assert slot.output == b"0 - 30\n1 1 30\n2 1 30\n3 1 30\n"
+
+
+def test_a_checkpoint_outlives_a_disk_that_is_full_when_it_is_restored(slot: Slot) -> None:
+    state, saved = slot.path / "state", slot.path / "gb_saved"
+    state.write_bytes(b"x" * 300_000)
+    subprocess.run(["tar", "-cf", saved, "-C", slot.path, "state"], check=True)
+    slot.render(python(COUNT, checkpoint=RULE))
+    # A limit on file sizes is what a full disk looks like to those who write.
+    limited = f"ulimit -f 100; exec {' '.join(slot.shell)} main :7 :3 :1 : ."
+    with (slot.path / "stderr.txt").open("wb") as stderr:
+        subprocess.run(
+            ["dash", "-c", f"trap '' XFSZ; {limited}"], cwd=slot.path, stderr=stderr, check=True
+        )
+    assert (slot.path / "boinc_temporary_exit").read_text() == "3600\nthe disk is full\n"
+    assert saved.stat().st_size > 300_000
 
 
 @pytest.mark.parametrize(

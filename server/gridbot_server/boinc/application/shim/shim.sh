@@ -401,6 +401,7 @@ restore() {
         is_digits "$used" || used=0
         for stream in $checkpoint_streams; do mv "work/$stream" "gb_$stream"; done
     else
+        has_room || no_room 'the disk is full'
         # Its machine went down while it was written: the job begins anew.
         rm -f gb_saved gb_used gb_alike
         begin
