@@ -378,6 +378,33 @@ def test_a_replica_announces_few_contents_of_an_output(
     assert site.conn.execute("SELECT count(*) FROM incoming").fetchone() == (4,)
 
 
+def test_a_replica_announces_few_bytes_whatever_it_said_of_them_before(
+    site: Site, alice: Person, client: Person, lab: dict[str, Any]
+) -> None:
+    manifest = Manifest("alice", ("x",), outputs=("part*",), max_output_bytes=1000)
+    bot = make_bot(site.conn, alice.id, 1, manifest=manifest.text(), owner_storage=row_of(site).id)
+    make_lease(site.conn, ReplicaId(bot, 0, 1), client.id)
+    asked = []
+    for size in (1, 1000):
+        for n in range(5):
+            sha256 = hashlib.sha256(bytes([n])).hexdigest()
+            path = f"/uploads/{bot}/0/1/part{n}?sha256={sha256}&size={size}&offset=0"
+            asked.append(client("PUT", path).status_code)
+    assert asked == [307] * 5 + [307] * 3 + [413] * 2
+
+
+def test_an_empty_output_has_the_hash_of_nothing_and_can_be_read_before_it_is_published(
+    site: Site, alice: Person, client: Person, replica: ReplicaId
+) -> None:
+    forged = f"/uploads/{replica.bot}/0/1/out.txt?sha256={'7' * 64}&size=0&offset=0"
+    assert client("PUT", forged).status_code == 422
+    assert site.conn.execute("SELECT count(*) FROM output").fetchone() == (0,)
+    assert Uploader(client, replica, b"").ask().json["complete"]
+    finish(site, replica, client)
+    found = alice("GET", f"/api/v1/bots/{replica.bot}/outputs/0/out.txt")
+    assert (found.status_code, found.data) == (200, b"")
+
+
 def test_what_a_store_holds_is_hashed_where_it_does_not_tell_the_hash(
     site: Site, client: Person, replica: ReplicaId, peer: ObjectStore, prefix: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -13,7 +14,7 @@ from gridbot_client.protocol.messages import MAX_OUTPUTS
 from gridbot_server.api.content import is_of, send_content
 from gridbot_server.cycles.storages import place
 from gridbot_server.cycles.storages.place import OwnerStorage
-from gridbot_server.errors import ObjectNotFound, StoreAway, TooLarge
+from gridbot_server.errors import HashMismatch, ObjectNotFound, StoreAway, TooLarge
 from gridbot_server.http.services import connection, current
 from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage import rows, sql
@@ -23,6 +24,7 @@ from gridbot_server.storage.files import Destination
 SQL = sql.load("owner_storage.sql")
 
 _ASK_SECONDS = 5.0  # for which a client waits for a storage
+_SHA256_OF_NOTHING = hashlib.sha256().digest()
 _MOST_CONTENTS = 4  # of one output, and of all of a replica on average: it may run again
 
 
@@ -81,9 +83,12 @@ def destination(storage: OwnerStorage, output: dict[str, Any], most_bytes: int) 
 def check_arrived(storage: OwnerStorage, output: dict[str, Any]) -> None:
     """Make sure that an output has arrived, as far as its size tells: it is hashed when published.
 
-    Raises StoreAway when it has not, or the storage does not say so in time.
+    Raises StoreAway when it has not, or the storage does not say so in time; and HashMismatch for
+    an empty one with the hash of something else.
     """
     if output["size"] == 0:
+        if output["sha256"] != _SHA256_OF_NOTHING:
+            raise HashMismatch(f"{output['name']}: no empty content has this SHA-256")
         return  # it is made when it is published
     with connection() as conn:
         key = rows.fetch_value(conn, str, SQL["announced_key"], output)
@@ -105,6 +110,8 @@ def send_stored(storage: OwnerStorage, bot: int, seq: int, name: str) -> Respons
         is_here = found is not None and is_of(conn, storage.owner, found.sha256.hex())
     if found is not None and is_here and not (found.is_published or found.key):
         return send_content(found.sha256.hex())  # an older server took it
+    if found is not None and found.size == 0 and not found.is_published:
+        return Response(b"", mimetype="application/octet-stream")  # nobody had to send it
     if found is None or found.is_lost or not (found.is_published or found.key):
         raise ObjectNotFound(
             f"output {name[:200]!r} of job {seq} of BOT {bot} is lost: its object is not in the"

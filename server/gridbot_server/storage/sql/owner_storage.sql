@@ -63,13 +63,14 @@ INSERT INTO incoming (key, owner_storage, bot, seq, replica, name, sha256, size,
 VALUES (%(key)s, %(storage)s, %(bot)s, %(seq)s, %(replica)s, %(name)s, %(sha256)s, %(size)s,
         now() + make_interval(secs => %(seconds)s))
 ON CONFLICT (bot, seq, replica, name, sha256)
-DO UPDATE SET url_ends = greatest(incoming.url_ends, EXCLUDED.url_ends)
+DO UPDATE SET url_ends = greatest(incoming.url_ends, EXCLUDED.url_ends),
+              size = greatest(incoming.size, EXCLUDED.size)
 RETURNING key
 
 -- name: announced_key
 SELECT key FROM incoming
  WHERE bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s AND name = %(name)s
-   AND sha256 = %(sha256)s AND size = %(size)s
+   AND sha256 = %(sha256)s
 
 -- name: kept_output
 -- An output of a job that is done: its content if that is here, its object if a client has sent it.
@@ -101,7 +102,7 @@ UPDATE owner_storage
  WHERE id = %(storage)s
 
 -- name: unpublished
--- Some of each BOT, in the order of outcomes: of those not tried yet, or of those to be tried again.
+-- Some, of one BOT after another, in the order of outcomes: of those not tried yet, or of those to be tried again.
 SELECT found.*
   FROM bot CROSS JOIN LATERAL (
        SELECT o.bot, o.seq, o.replica, o.name, o.sha256, o.size, o.content, i.key,
