@@ -24,6 +24,7 @@ from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
 from gridbot_client.protocol.messages import Manifest, ReplicaId
+from gridbot_server.bots import snapshot
 from gridbot_server.bots.prediction import simulate
 from gridbot_server.bots.snapshot import take_snapshot
 from gridbot_server.errors import Conflict, InternalError
@@ -91,6 +92,18 @@ def test_a_policy_is_tried_and_nothing_is_changed(site: Site, alice: Person, bot
         found["verdict"] == "would not end: no host had a replica for a day: none meets the policy"
     )
     assert site.conn.execute("SELECT policy, policy_version FROM bot").fetchall() == before
+
+
+def test_where_more_is_in_progress_than_is_read_nothing_is_predicted(
+    site: Site, alice: Person, bot: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST_JOBS", 10)
+    assert ask(alice, bot)["jobs_left"] == 40
+    other = site.client_of(alice)
+    make_lease(site.conn, ReplicaId(bot, 20, 2), other.id)  # an 11th replica, of no further job
+    found = alice("POST", f"/api/v1/bots/{bot}/what-if", json={"seeds": 1})
+    assert found.status_code == 409
+    assert "more than 10 of its jobs are in progress, or of their replicas" in found.json["detail"]
 
 
 def test_a_policy_with_an_error_is_refused_before_anything_runs(alice: Person, bot: int) -> None:
