@@ -13,6 +13,7 @@ from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.language.reader import Reading
 from gridbot.dag.reports import workflow
+from gridbot.dag.run import telling
 from gridbot.dag.run.telling import ToldRun, WorkflowTeller
 from gridbot_client.protocol.workflows import MAX_EDGES, MAX_LAYERS, MAX_NODES, MAX_SECONDS
 from gridbot_server.models.requests import ToldWorkflow
@@ -194,8 +195,9 @@ class HasLot(Nowhere):
 
 @pytest.mark.parametrize("answer", [[], {}, None, {"id": "\x1b[2J"}, {"id": [1]}])
 def test_a_strange_answer_neither_holds_a_run_up_nor_is_shown(
-    answer: object, tmp_path: Path
+    answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(telling, "_END_SECONDS", 60.0)
     said: list[str] = []
     lots, connection = HasLot(), Strange(answer)
     run = ToldRun("dag", "DAG x.dag", time.time(), engine_of(DIAMOND, tmp_path), cast(Any, lots))
@@ -203,4 +205,4 @@ def test_a_strange_answer_neither_holds_a_run_up_nor_is_shown(
     teller.look(True)
     began = time.monotonic()
     teller.end("done")
-    assert (time.monotonic() - began < 2.0, said) == (True, [])
+    assert (time.monotonic() - began < 30.0, said) == (True, [])
