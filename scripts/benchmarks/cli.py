@@ -33,6 +33,7 @@ from . import (
     transitioner,
     validate,
     walls,
+    workflow,
 )
 
 MEASUREMENTS = (
@@ -63,6 +64,7 @@ MEASUREMENTS = (
     walls.walls,
     drips.drips,
     dag.dag,
+    workflow.workflow,
     deletion.deletion,
 )
 

@@ -145,3 +145,24 @@ def test_workflows_are_measured_by_their_shape() -> None:
     # A node is submitted, starts and ends; the run begins once.
     assert [row["events"] for row in rows] == [3 * row["nodes"] + 1 for row in rows]
     assert min(row["us_per_event"] for row in rows) > 0
+
+
+def test_an_instance_of_wfcommons_runs_beside_the_least_time_of_its_graph(tmp_path: Path) -> None:
+    instance = {
+        "name": "three",
+        "workflow": {
+            "specification": {
+                "tasks": [
+                    {"id": "a", "parents": [], "children": ["c"]},
+                    {"id": "b", "parents": [], "children": ["c"]},
+                    {"id": "c", "parents": ["a", "b"], "children": []},
+                ]
+            },
+            "execution": {"tasks": [{"id": name, "runtimeInSeconds": 2} for name in "abc"]},
+        },
+    }
+    (tmp_path / "three.json").write_text(json.dumps(instance))
+    command = [*BENCH, "workflow", str(tmp_path / "three.json"), "--scale", "0.1", "--slots", "2"]
+    [row] = json.loads(measured([*command, "--json"]).stdout)["rows"]
+    assert (row["workflow"], row["nodes"], row["least_seconds"]) == ("three", 3, 0.4)
+    assert row["seconds"] >= row["least_seconds"]
