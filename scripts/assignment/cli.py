@@ -74,7 +74,7 @@ class _Hosts:
     help="Seconds after which a task returns its open nodes.",
 )
 @click.option(
-    "--width", type=click.IntRange(1), help="Tasks kept at the server.  [twice the clients]"
+    "--width", type=click.IntRange(1), help="Tasks kept at the server.  [four times the clients]"
 )
 @click.option(
     "--start", default="heuristic", help="Cost to be better than: a number, heuristic, or none."
@@ -125,7 +125,7 @@ def nug(
         try:
             if clients:
                 options = ["--slice", str(seconds), "--start", start]
-                options += ["--width", str(width or 2 * clients)]
+                options += ["--width", str(width or 4 * clients)]
                 options += ["--folder", str(folder.absolute())]
                 told = _on_own_hosts(instance, options, clients, kill_clients, kill_master)
             else:
@@ -220,7 +220,7 @@ def _on_own_hosts(
                     if kill_clients and number % 2 == 0:
                         kill_clients -= 1
                         hosts.kill()
-                    elif kill_master and number == 3:
+                    elif kill_master and number == 2:
                         kill_master -= 1
                         master.send_signal(signal.SIGKILL)
                         click.echo("killed the master", err=True)

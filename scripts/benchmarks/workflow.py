@@ -1,7 +1,7 @@
 """A workflow of `sleep`s, run by `gridbot dag run`, beside the least time that it can take.
 
 The least time is the longer one of its critical path and of the sum of all running times, divided
-by the slots.  An instance of WfCommons (WfFormat, versions 1.4 and 1.5: https://wfcommons.org/format)
+by the slots.  An instance of WfCommons (WfFormat, versions 1.4 to 1.6: https://wfcommons.org/format)
 gives its graph and its tasks' running times; their files are not made.
 """
 
