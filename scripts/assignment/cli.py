@@ -23,7 +23,6 @@ from scripts.benchmarks.harness.installation import BenchFailed, Installation, i
 
 _DATA = Path(__file__).parent / "data"
 _DEADLINE_SLICES, _DEADLINE_SECONDS = 3, 20  # after which a silent host's nodes go elsewhere
-_TOLD_SECONDS = 1.0
 
 
 @dataclass
@@ -96,10 +95,17 @@ class _Hosts:
     default=0,
     help="Kill the master with SIGKILL as many times, and start it again.",
 )
+@click.option(
+    "--told-every",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="Seconds between lines of progress, at least.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
 def nug(
     instance: str, clients: int, seconds: float, width: int | None, start: str, folder: Path | None,
-    kill_clients: int, kill_master: int, as_json: bool,
+    kill_clients: int, kill_master: int, told_every: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Solve a quadratic assignment problem by branch and bound on many hosts, with proof.
 
@@ -127,9 +133,12 @@ def nug(
                 options = ["--slice", str(seconds), "--start", start]
                 options += ["--width", str(width or 4 * clients)]
                 options += ["--folder", str(folder.absolute())]
+                # What is killed is chosen by lines of progress: one for each task, then.
+                is_told_all = kill_clients or kill_master
+                options += ["--told-every", "0" if is_told_all else str(told_every)]
                 told = _on_own_hosts(instance, options, clients, kill_clients, kill_master)
             else:
-                told = _search(problem, folder, seconds, width or 64, start)
+                told = _search(problem, folder, seconds, width or 64, start, told_every)
         except (GridbotError, BenchFailed) as error:
             sys.exit(f"Error: {error}")
     told = {"instance": Path(instance).stem, **told}
@@ -142,13 +151,14 @@ def _path(instance: str) -> Path:
 
 
 def _search(
-    problem: Problem, folder: Path, seconds: float, width: int, start: str
+    problem: Problem, folder: Path, seconds: float, width: int, start: str, told_every: float
 ) -> dict[str, Any]:
     """Search with the hosts of the usual server."""
     cost, places = _start(problem, start)
     with connect() as session, SearchMaster(
         problem, folder, session, start=cost, places=places, seconds=seconds, width=width,
-        told=_Progress(), deadline=_DEADLINE_SLICES * seconds + _DEADLINE_SECONDS, name="nug",
+        told=_Progress(told_every), name="nug",
+        deadline=_DEADLINE_SLICES * seconds + _DEADLINE_SECONDS,
     ) as master:  # fmt: skip
         state = master.run()
         statistics = master.statistics
@@ -183,15 +193,15 @@ def _start(problem: Problem, start: str) -> tuple[int, Sequence[int] | None]:
 
 
 class _Progress:
-    """A line on standard error, once a second at most."""
+    """Lines on standard error, at least `every` seconds apart."""
 
-    def __init__(self) -> None:
-        self._next = 0.0
+    def __init__(self, every: float) -> None:
+        self._every, self._next = every, 0.0
 
     def __call__(self, master: SearchMaster) -> None:
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _TOLD_SECONDS
+        self._next = time.monotonic() + self._every
         state, done = master.state, master.statistics.completed
         tasks = f"{master.listed} tasks listed, {master.sent} at the server"
         click.echo(

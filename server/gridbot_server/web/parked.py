@@ -5,11 +5,11 @@ Pure bookkeeping: sockets and time are the caller's (`parking.py`).
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
 from typing import Any
 
 from gridbot_server.dispatch.candidates import Candidate, HostView
@@ -19,6 +19,7 @@ from gridbot_server.dispatch.engine import Queued
 # After an attempt that brought nothing a request rests, longer each time: a queue full of jobs that
 # do not suit a thousand idle hosts must not cost a thousand attempts whenever it changes.
 _FIRST_REST, _MOST_REST = 0.1, 2.0
+_SPARE_ENDS = 1024  # of requests that are parked no more, beside twice as many as are parked
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class ParkedRequest:
     until: float  # when it is answered without work
     rest: float = _FIRST_REST  # after the next attempt
     ready_at: float = 0.0  # when the next attempt may be made
+    is_timed: bool = False  # its end is among those that are looked at
     host: HostView | None = None  # who asks, as the engine saw it at the last attempt
     unsuited: set[str] = field(default_factory=set)  # needs of BOTs that the host does not meet
 
@@ -53,7 +55,10 @@ class ParkedRequests:
     def __init__(self) -> None:
         self._parked: OrderedDict[Any, ParkedRequest] = OrderedDict()
         self._of_client: dict[bytes, ParkedRequest] = {}
-        self._next_end = math.inf  # none ends before
+        # A heap by end, so that a turn of the loop costs the same with thousands parked.  A request
+        # that was answered stays in it until its end, or until there are too many such.
+        self._ends: list[tuple[float, int, ParkedRequest]] = []
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -69,7 +74,7 @@ class ParkedRequests:
             self.remove(last.conn)
         self._parked[parked.conn] = parked
         self._of_client[parked.item.token_hash] = parked
-        self._next_end = min(self._next_end, parked.until)
+        self._watch_end(parked)
         return last
 
     def remove(self, conn: Any) -> ParkedRequest | None:
@@ -102,14 +107,25 @@ class ParkedRequests:
         return self._take(list(islice(suited, most)), now)
 
     def expired(self, now: float) -> list[ParkedRequest]:
-        """Take out the requests whose time is over."""
-        if now < self._next_end:
-            return []
-        found = [parked for parked in self._parked.values() if parked.until <= now]
-        for parked in found:
-            self.remove(parked.conn)
-        self._next_end = min((parked.until for parked in self._parked.values()), default=math.inf)
-        return found
+        """Take out the requests whose time is over, the oldest first."""
+        found = {}
+        while self._ends and self._ends[0][0] <= now:
+            _, number, parked = heappop(self._ends)
+            parked.is_timed = False
+            if self._parked.get(parked.conn) is parked:
+                self.remove(parked.conn)
+                found[number] = parked
+        return [found[number] for number in sorted(found)]
+
+    def _watch_end(self, parked: ParkedRequest) -> None:
+        if not parked.is_timed:
+            parked.is_timed = True
+            heappush(self._ends, (parked.until, next(self._numbers), parked))
+        if len(self._ends) > 2 * len(self._parked) + _SPARE_ENDS:
+            for _, _, timed in self._ends:
+                timed.is_timed = self._parked.get(timed.conn) is timed
+            self._ends = [end for end in self._ends if end[2].is_timed]
+            heapify(self._ends)
 
     def _take(self, found: list[ParkedRequest], now: float) -> list[ParkedRequest]:
         for parked in found:

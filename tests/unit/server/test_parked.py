@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -106,3 +107,37 @@ def test_requests_end_when_their_time_is_over_whatever_came_after_them() -> None
     assert parked.expired(8.9) == []
     assert names(parked.expired(9.0)) == ["late"]
     assert len(parked) == 0
+
+
+def test_a_request_that_is_tried_in_vain_ends_once_and_at_its_time() -> None:
+    found = ParkedRequests()
+    found.add(request("tried", until=3.0))
+    for now in (0.0, 1.0, 2.9):
+        [tried] = found.scout(now)
+        assert found.expired(now) == []
+        found.add(tried)
+    assert names(found.expired(3.0)) == ["tried"]
+    assert found.expired(100.0) == []
+
+
+def test_a_request_whose_time_is_over_during_an_attempt_ends_after_it() -> None:
+    found = ParkedRequests()
+    found.add(request("tried", until=3.0))
+    [tried] = found.scout(2.0)
+    assert found.expired(4.0) == []
+    found.add(tried)
+    assert names(found.expired(4.0)) == ["tried"]
+
+
+def test_requests_that_were_answered_take_no_memory_until_their_end() -> None:
+    found, answered = ParkedRequests(), []
+    for number in range(3000):
+        item = request(f"answered {number}", None)
+        found.add(item)
+        found.remove(item.conn)
+        answered.append(weakref.ref(item.item.tell))
+        del item
+    assert sum(item() is not None for item in answered) < 1500
+    late = request("late")
+    found.add(late)
+    assert found.expired(50.0) == [late]
