@@ -1,5 +1,7 @@
 """Which addresses are told, and what a receiver can check."""
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -84,11 +86,23 @@ def test_private_webhooks_open_private_networks_and_a_list_opens_what_it_names(
             check_literal(webhook(f"https://{host}/"), named)
 
 
-def test_a_name_is_looked_up_only_where_time_is_bounded(tmp_path: Path) -> None:
+def test_a_name_is_looked_up_only_where_time_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nowhere = webhook("https://nowhere.invalid/")
     check_literal(nowhere, Settings(data=tmp_path))
-    with pytest.raises(TimeoutError, match=r"no address of nowhere\.invalid within"):
-        resolve(nowhere, Settings(data=tmp_path), seconds=0.0)
+    is_over = threading.Event()
+
+    def resolver_that_does_not_answer(*_: object, **__: object) -> list[object]:
+        is_over.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver_that_does_not_answer)
+    try:
+        with pytest.raises(TimeoutError, match=r"no address of nowhere\.invalid within"):
+            resolve(nowhere, Settings(data=tmp_path), seconds=0.0)
+    finally:
+        is_over.set()
 
 
 def test_a_mailbox_with_something_behind_a_plus_is_the_same_persons() -> None:
