@@ -17,8 +17,8 @@ from pathlib import Path
 _KINDS = {
     "demo": (["-e", ".[server]", "matplotlib>=3.8"], "import gridbot, gridbot_server, matplotlib"),
     "dev": (
-        ["-e", ".[server,overlay,data,oidc]", "--group", "dev"],
-        "import gridbot, mypy, pytest, authlib",
+        ["-e", ".[server,overlay,data,oidc,otel]", "--group", "dev"],
+        "import gridbot, mypy, pytest, authlib, opentelemetry.sdk",
     ),
 }
 

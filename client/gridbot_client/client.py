@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ from gridbot_client.work.places import ReplicaPlaces
 from gridbot_client.work.processes import Census
 from gridbot_client.work.provision import Provision
 from gridbot_client.work.replicas import HeldReplicas
+from gridbot_client.work.run_spans import RunSpans
 from gridbot_client.work.runner import Runner
 from gridbot_client.work.shared import SharedFolders
 from gridbot_client.work.slots import SpareFolders, since_boot
@@ -103,8 +105,8 @@ class Client:
         )  # fmt: skip
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(
-            folder.slots, spares, options.room, executor, activity, options.gpus,
-            nodes.names if nodes else (),
+            folder.slots, spares, options.room, executor, activity,
+            RunSpans.of(os.environ, time.time), options.gpus, nodes.names if nodes else (),
         )  # fmt: skip
         self._guests = Guests(folder, options, activity)
         self._schedule = RequestSchedule(folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, cast
 from urllib.parse import urlsplit
 
+from gridbot_client.protocol.traces import MOST_TRACED_JOBS
 from gridbot_server.storage import embedded
 from gridbot_server.storage.disk import make_directory, write_atomically
 from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Store, open_bucket
@@ -51,6 +52,8 @@ class Settings:
     webhook_networks: str = ""  # further ones, the server's own too: "127.0.0.1/32, fe80::/10"
     # Object stores to which outputs may go that owners name: "https://s3.example.org, https://…".
     storage_endpoints: str = ""
+    otlp_endpoint: str | None = None  # http(s)://… of an OpenTelemetry collector; None = no traces
+    traced_jobs: int = 100  # of a BOT, the first ones, have spans; and so many failures of others
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     silent_seconds: int = 60  # least time without a request after which a client is silent
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
@@ -272,6 +275,7 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
     _ = settings.allowed_networks, settings.allowed_endpoints
     _check_openid(settings)
+    _check_tracing(settings)
     if settings.files_url is not None:
         try:
             BucketPlace.parse(settings.files_url)
@@ -309,6 +313,28 @@ def _check_openid(settings: Settings) -> None:
         raise SettingsError(f"oidc_issuer must be https://…, not {settings.oidc_issuer!r}")
     if not settings.oidc_client_id:
         raise SettingsError("oidc_issuer needs oidc_client_id, which the provider gave you")
+
+
+def _check_tracing(settings: Settings) -> None:
+    url = settings.otlp_endpoint
+    if url is not None and not _is_http(url):
+        raise SettingsError(
+            f"otlp_endpoint must be http://HOST:PORT or https://…, not {url!r}; what the collector"
+            " wants to know of us is given in OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    if settings.traced_jobs > MOST_TRACED_JOBS:
+        raise SettingsError(
+            f"traced_jobs must be at most {MOST_TRACED_JOBS}, not {settings.traced_jobs}"
+        )
+
+
+def _is_http(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return False
+    is_plain = url.isprintable() and not set("@?# ") & set(url)
+    return found.scheme in ("http", "https") and bool(found.hostname) and is_plain
 
 
 def _is_issuer(url: str) -> bool:

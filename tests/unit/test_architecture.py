@@ -25,8 +25,10 @@ SERVER = {
 }
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
-    "client/gridbot_client": LIGHT | {"pynvml"},
-    "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"},
+    "client/gridbot_client": LIGHT | {"pynvml", "opentelemetry"},
+    "client/gridbot": LIGHT
+    | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"}
+    | {"opentelemetry"},
     "client/snakemake_executor_plugin_gridbot": {
         "gridbot",
         "gridbot_client",
@@ -57,7 +59,7 @@ MAY_ENTER = {
 # commands print.
 SHARED_WITH_SERVER = (
     "gridbot_client.protocol.", "gridbot_client.net.discovery.", "gridbot_client.terminal.",
-    "gridbot_client.walls.",
+    "gridbot_client.walls.", "gridbot_client.spans.",
 )  # fmt: skip
 
 # Which of the server's other rooms, and of the modules beside them, each one may import.
@@ -65,7 +67,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "buffer": set(),
     "validators": set(),
-    "metrics": set(),
+    "metrics": {"settings", "storage"},
     "models": set(),
     "matching": set(),
     "storage": {"errors"},
@@ -89,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
         "validators",
     },
     "overload": {"dispatch", "errors", "storage"},
-    "http": {"dispatch", "errors", "overload", "settings", "signing", "storage"},
+    "http": {"dispatch", "errors", "metrics", "overload", "settings", "signing", "storage"},
     "bots": {"errors", "http", "models", "signing", "storage", "validators"},
     "boinc": {"bots", "credit", "dispatch", "errors", "http", "matching", "overload", "settings"}
     | {"signing", "storage"},
@@ -121,6 +123,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "protocol": set(),
         "walls": set(),
         "backoff": set(),
+        "spans": set(),
         "installation": set(),
         "terminal": set(),
         "quantities": set(),
@@ -131,7 +134,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "installation", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "host", "net", "pilot", "protocol", "storage"}
-        | {"walls"},
+        | {"spans", "walls"},
         "preferences": {"activity", "agent", "net", "protocol", "storage"},
         "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
         | {"friends", "walls", "work"},

@@ -49,9 +49,11 @@ class Connection:
         """JSON document at `path`."""
         return _json(self.request("GET", path, params=params))
 
-    def send(self, method: str, path: str, body: object = None) -> Any:
+    def send(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         """Send a JSON document and return the JSON document of the response."""
-        return _json(self.request(method, path, json=body))
+        return _json(self.request(method, path, json=body, headers=headers))
 
     def request(
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from gridbot.api.inputs import Progress, upload
 from gridbot.api.items import RangeItems
 from gridbot.api.signing_key import OwnerKey
 from gridbot.api.submission import Prepared
+from gridbot.api.tracing import submission
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_client.protocol.signatures import manifest_statement, verify
@@ -58,7 +60,19 @@ def send(
     the server lacks.  So an interrupted submission continues with the same key.  `told` gets the
     error while the server is away, which lasts PATIENCE_SECONDS at most.
     """
-    post = partial(_post, connection, told)
+    with submission(os.environ) as headers:
+        return _send(connection, prepared, signer, progress, told, headers)
+
+
+def _send(
+    connection: Connection,
+    prepared: Prepared,
+    signer: Signer,
+    progress: Progress,
+    told: Told,
+    headers: Mapping[str, str],
+) -> dict[str, Any]:
+    post = partial(_post, connection, told, headers)
     upload(connection, prepared.files, progress)
     manifest, envelope = _sealed(prepared, signer)
     body = {**prepared.body, "envelope": envelope}
@@ -192,9 +206,11 @@ def _send_chunk(
     return there
 
 
-def _post(connection: Connection, told: Told, path: str, body: object) -> dict[str, Any]:
+def _post(
+    connection: Connection, told: Told, headers: Mapping[str, str], path: str, body: object
+) -> dict[str, Any]:
     document: dict[str, Any] = patiently(
-        partial(connection.send, "POST", path, body), _is_enough, told
+        partial(connection.send, "POST", path, body, headers), _is_enough, told
     )
     return document
 

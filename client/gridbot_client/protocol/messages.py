@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gridbot_client.protocol import fields
+from gridbot_client.protocol import fields, traces
 
 # Part of the message model for all who use it.
 from gridbot_client.protocol.fields import MAX_BIGINT as MAX_BIGINT
@@ -43,6 +43,7 @@ from gridbot_client.protocol.preferences import (
     account_preferences_json,
 )
 from gridbot_client.protocol.signatures import KEY_BYTES, Introduction, Revocation
+from gridbot_client.protocol.traces import TracedBot
 
 VERSION = 2
 SUPPORTED = (1, 2)  # by a server
@@ -207,6 +208,7 @@ class SignedManifest:
     owner_signature: bytes | None = None
     project_key: bytes = b""
     introductions: tuple[Introduction, ...] = ()
+    traced: TracedBot | None = None  # said by the server, signed by nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,12 @@ def manifest_json(item: SignedManifest) -> dict[str, Any]:
         "owner_signature": _base64(item.owner_signature),
         "project_key": _base64(item.project_key or None),
         "introductions": [introduction_json(made) for made in item.introductions],
+        **({"traced": _traced_json(item.traced)} if item.traced else {}),
     }
+
+
+def _traced_json(item: TracedBot) -> dict[str, Any]:
+    return {traces.HEADER: item.trace.header(), "jobs": item.jobs}
 
 
 def introduction_json(item: Introduction) -> dict[str, str]:
@@ -508,7 +515,18 @@ def _signed_manifest(raw: object) -> SignedManifest:
         fields.content(item.get("owner_signature"), "manifest.owner_signature"),
         _bounded(item, "project_key", KEY_BYTES),
         introductions(item),
+        _traced(item.get("traced")),
     )
+
+
+def _traced(raw: object) -> TracedBot | None:
+    """Read the trace of a BOT; one that cannot be read is ignored, as the W3C says."""
+    if raw is None:
+        return None
+    item = fields.mapping(raw, "traced")
+    trace = traces.read_traceparent(fields.string(item, traces.HEADER, 512))
+    jobs = fields.integer(item, "jobs", 0, traces.MOST_TRACED_JOBS)
+    return TracedBot(trace, jobs) if trace else None
 
 
 def introductions(raw: Mapping[str, Any]) -> tuple[Introduction, ...]:

@@ -43,6 +43,7 @@ from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
 from gridbot_client.work.progress import progress_of
 from gridbot_client.work.provision import Unfit
+from gridbot_client.work.run_spans import RunSpans
 from gridbot_client.work.runner import Stop
 from gridbot_client.work.slots import ReplicaSlot, SpareFolders, since_boot, slot_of, slots_in
 
@@ -91,7 +92,8 @@ class HeldReplicas:
 
     def __init__(
         self, slots: Path, spares: SpareFolders, room: Room, executor: ReplicaExecutor,
-        activity: ActivityLog, gpus: Sequence[Gpu] = (), nodes: Sequence[str] = (),
+        activity: ActivityLog, run_spans: RunSpans, gpus: Sequence[Gpu] = (),
+        nodes: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
@@ -105,6 +107,7 @@ class HeldReplicas:
         self._nodes = nodes
         self._executor = executor
         self._activity = activity
+        self._run_spans = run_spans
         self._held: dict[ReplicaId, Held] = {}
         self._followed: tuple[Followed, ...] = ()
         self._threads = ThreadPoolExecutor(_MOST_THREADS, "replica")
@@ -287,6 +290,7 @@ class HeldReplicas:
             for held in self._held.values():
                 held.stop.ask()
         self._threads.shutdown()
+        self._run_spans.close()
 
     def recover(self, census: Census, manifests: Manifests) -> int:
         """Kill processes of an earlier run and resume its replicas; return their number."""
@@ -396,6 +400,7 @@ class HeldReplicas:
     def _execute(self, held: Held) -> Report:
         if since_boot() >= held.expires_at:
             return failure(held.id, "deadline_passed", "the deadline passed before it started\n")
+        began = self._run_spans.clock()
         try:
             granted = dict(devices.variables(held.gpus, self._gpus))
             if self._nodes:
@@ -406,6 +411,7 @@ class HeldReplicas:
         except OSError as error:  # a full disk, above all: the replica may go elsewhere
             log.exception("replica %s", held.id)
             return failure(held.id, "client_error", f"error in the client: {error}\n")
+        self._run_spans.tell(held.judged.signed.traced, report, began)
         if report.reason in REFUSALS:
             self._activity.refused(held.id.bot, report.stderr.strip())
         return report

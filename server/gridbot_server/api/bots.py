@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import time
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, NamedTuple, get_args
 
 import orjson
-from flask import Blueprint
+from flask import Blueprint, request
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
+from gridbot_client.protocol.traces import HEADER
 from gridbot_server.api.access import bot_owner, manifest_of, mine
 from gridbot_server.api.content import reader
 from gridbot_server.api.matching import MOST_CLIENTS, explanation_of, match_of
@@ -118,12 +120,20 @@ def _host_name(name: str, text: str) -> str:
 def submit_bot(json: SubmissionRequest) -> tuple[Submitted, HTTPStatus]:
     """Submit a BOT; the same submit key always answers with the same BOT.
 
-    It is created (201), or was by an earlier request (200).
+    It is created (201), or was by an earlier request (200).  With a `traceparent` header it
+    belongs to that trace, if this server traces.
     """
     largest = current().settings.max_output_bytes
     check_sizes(json.outputs, json.max_output_bytes, json.resources.disk_mb, largest)
+    tracing = current().tracing
+    traced = tracing.begin(request.headers.get(HEADER), time.time()) if tracing else None
     with connection() as conn:
-        submitted = submit(conn, auth.key(), json, current().stock_clients, project_signer())
+        submitted = submit(
+            conn, auth.key(), json, current().stock_clients, project_signer(),
+            traced.bot if traced else None,
+        )  # fmt: skip
+    if tracing and traced and submitted.is_new:
+        tracing.submitted(submitted.bot, traced, time.time())
     status = HTTPStatus.CREATED if submitted.is_new else HTTPStatus.OK
     return _submitted(submitted.bot), status
 

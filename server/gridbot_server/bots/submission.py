@@ -12,6 +12,7 @@ import orjson
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
+from gridbot_client.protocol.traces import TracedBot
 from gridbot_server.bots import gangs, known_answers, reuse
 from gridbot_server.bots.derivation import derivation_of
 from gridbot_server.bots.job_parts import (
@@ -78,10 +79,12 @@ def submit(
     body: SubmissionRequest,
     stock: StockClients,
     signer: ProjectSigner | None,
+    traced: TracedBot | None = None,
 ) -> SubmissionReceipt:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
     With `signer` it is signed for strangers' clients, and for stock clients if it suits them.
+    With `traced` it belongs to a trace.
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
@@ -98,6 +101,8 @@ def submit(
         _check_key(conn, key, draft)
         _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
+        if traced is not None:
+            _trace(conn, bot, traced)
         _insert_jobs(conn, bot, draft)
         if draft.jobs is not None:
             _reuse(conn, bot)
@@ -444,6 +449,11 @@ def _insert(
     if draft.size:
         _note_jobs(conn, bot, draft.size)
     return bot
+
+
+def _trace(conn: PostgresConnection, bot: int, traced: TracedBot) -> None:
+    trace = traced.trace.id + traced.trace.span
+    conn.execute(SQL["trace"], {"bot": bot, "trace": trace, "jobs": traced.jobs})
 
 
 def _group(conn: PostgresConnection, owner: int, name: str | None) -> int | None:

@@ -109,7 +109,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
                     if leads:
                         log.info("leading the cycles")
                         transitioner.try_again(conn)
-                    listed = schedules(settings) if leads else [transitions()]
+                    listed = schedules(settings) if leads else [transitions(settings)]
                     _run_cycles(listed, dsn, conn, stop, leads=leads)
         except psycopg.OperationalError as error:
             log.warning("the database is away: %s", str(error).strip())

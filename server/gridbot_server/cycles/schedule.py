@@ -28,6 +28,7 @@ from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.cycles.storages.cycle import StorageTurns
 from gridbot_server.history import sums
 from gridbot_server.matching.spending import Spending
+from gridbot_server.metrics.traces import TracedReplicas, Tracing
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, growing, sql, store_record
 
@@ -51,12 +52,16 @@ class Schedule:
     close: Callable[[], None] = lambda: None  # when no pass will follow
 
 
-def transitions() -> Schedule:
+def transitions(settings: Settings) -> Schedule:
     """The transitioner, of which each process runs one, for its part of the BOTs."""
-    division = parts.Division()
+    division, tracing = parts.Division(), Tracing.of(settings)
+    traced = None if tracing is None else TracedReplicas(tracing)
     # A pass has its price however little it finds: some jobs at once, and nobody waits long.
     return Schedule(
-        TRANSITIONER, 0.2, lambda conn: transitioner.run_once(conn, division.part(conn))
+        TRANSITIONER,
+        0.2,
+        lambda conn: transitioner.run_once(conn, division.part(conn), traced=traced),
+        close=lambda: None if tracing is None else tracing.close(),
     )
 
 
@@ -72,7 +77,7 @@ def schedules(settings: Settings) -> list[Schedule]:
         settings.run / "comparisons",
     )
     return [
-        transitions(),
+        transitions(settings),
         Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
         Schedule("gangs", 0.5, gangs.run_once),
         Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),

@@ -29,6 +29,7 @@ from gridbot_server.cycles import (
 from gridbot_server.cycles.job import Job, Rules
 from gridbot_server.cycles.parts import WHOLE, BotPart
 from gridbot_server.cycles.transition import decide
+from gridbot_server.metrics.traces import TracedReplicas
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
@@ -47,12 +48,18 @@ _ERROR_LENGTH = 500  # characters that are kept of an error
 _ASSURANCE_LOCK = 7_216_004_885
 
 
-def run_once(conn: Connection, part: BotPart = WHOLE, limit: int = 2000) -> int:
+def run_once(
+    conn: Connection,
+    part: BotPart = WHOLE,
+    limit: int = 2000,
+    traced: TracedReplicas | None = None,
+) -> int:
     """Settle up to `limit` wake-ups of a part of the BOTs; return how many there were.
 
     All in one transaction: a crash leaves them all to be settled again.  The wake-ups of a BOT
     with an unknown validator are kept: a server that knows it settles them.  A job at which this
     program fails is found by ever smaller batches, and set aside, so that it holds up no other.
+    `traced` tells traces of verdicts.
     """
     left: list[int] = []
     while True:
@@ -68,7 +75,6 @@ def run_once(conn: Connection, part: BotPart = WHOLE, limit: int = 2000) -> int:
                     rules = job_rows.lock_bots(conn, {job.bot for job in woken})
                     judged = _settle(conn, sorted(set(woken)), rules)
             verdicts.observe(judged, rules)  # once they stand
-            return len(woken)
         except job_rows.NewerValidator as error:
             _complain(str(error))
             left.append(error.bot)
@@ -81,6 +87,10 @@ def run_once(conn: Connection, part: BotPart = WHOLE, limit: int = 2000) -> int:
                 _set_aside(conn, woken[0], error)
                 return 1
             limit = max(1, min(limit, len(woken)) // 2)
+        else:
+            if traced is not None:
+                verdicts.trace(conn, judged, traced)
+            return len(woken)
 
 
 def try_again(conn: Connection) -> None:

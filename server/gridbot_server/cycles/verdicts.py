@@ -8,9 +8,11 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server import metrics
 from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.history import notable
+from gridbot_server.metrics.traces import TracedReplicas
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
@@ -88,6 +90,15 @@ def observe(verdicts: Sequence[NewVerdict], rules: Mapping[int, Rules]) -> None:
         for item in verdicts
         if item.first_sent_at is not None
     )
+
+
+def trace(conn: Connection, verdicts: Iterable[NewVerdict], traced: TracedReplicas) -> None:
+    """Tell traces of verdicts that stand."""
+    right, wrong = list[ReplicaId](), list[ReplicaId]()
+    for item in verdicts:
+        (right if item.valid else wrong).append(ReplicaId(item.bot, item.seq, item.replica))
+    traced.note_judged(conn, right, wrong)
+    traced.tell()
 
 
 def _remember(conn: Connection, verdicts: Iterable[NewVerdict]) -> None:

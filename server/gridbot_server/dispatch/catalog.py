@@ -15,6 +15,7 @@ from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.matching.assurance import AssuranceTerms, terms_of
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
+from gridbot_server.metrics.traces import traced_bot
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch
@@ -85,6 +86,8 @@ class _Row(NamedTuple):
     group_id: int | None
     group_share: float | None
     has_storage: bool
+    trace: bytes | None
+    traced_jobs: int
 
 
 class _Link(NamedTuple):
@@ -137,6 +140,7 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         row.owner_signature,
         row.signed_with or b"",
         tuple(Introduction(*link[1:]) for link in links if link.owner in (None, row.owner_id)),
+        None if row.trace is None else traced_bot(row.trace, row.traced_jobs),
     )
     member = json.dumps(identity) + ":" + json.dumps(manifest_json(signed))
     stock = stock_platforms(manifest) if row.is_for_stock else ()

@@ -43,6 +43,7 @@ from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.spending import REASON, Spending
+from gridbot_server.metrics.traces import TracedReplicas
 from gridbot_server.storage import moves, suspension
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
@@ -65,10 +66,15 @@ class Dispatcher:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         chance: random.Random | None = None,
+        traced: TracedReplicas | None = None,
     ) -> None:
-        """`clock` gives monotonic seconds, `wall` those since the epoch, `chance` jitter."""
+        """`clock` gives monotonic seconds, `wall` those since the epoch, `chance` jitter.
+
+        `traced` notes replicas for traces; who calls tells them after the commit.
+        """
         self.generation, self._clock, self._wall = generation, clock, wall
         self._chance = chance or random.Random()  # noqa: S311  # spreads load, guards nothing
+        self._traced = traced
         self._views = Views()
         self._spending = Spending()
         self._ranking = Ranking()
@@ -91,7 +97,9 @@ class Dispatcher:
         Without a buffer (the feeder is not there yet) reports are taken and no work is given.
         """
         counters = Counters(requests=len(exchanges))
-        settle_reports(conn, exchanges, counters)
+        reported = settle_reports(conn, exchanges, counters)
+        if self._traced is not None:
+            self._traced.note_reported(conn, reported)
         self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)
         batch.note_progress(conn, exchanges)
@@ -120,6 +128,8 @@ class Dispatcher:
 
         Every host's ad is written again when next seen, and what the buffer holds is read again.
         """
+        if self._traced is not None:
+            self._traced.forget()
         self._described.clear()
         self._views.forget()
 
@@ -193,6 +203,8 @@ class Dispatcher:
         self._spending.evaluations = 0
         sent = add_leases(conn, gathering.lock(leases), counters)
         gathering.settle(sent)
+        if self._traced is not None:
+            self._traced.note_sent(conn, [lease.id for lease in sent])
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)

@@ -70,6 +70,7 @@ from gridbot_server.errors import (
     ServerBusy,
     ServerError,
 )
+from gridbot_server.metrics.traces import TracedReplicas, Tracing
 from gridbot_server.storage import db
 from gridbot_server.storage.rows import fetch_value
 
@@ -116,14 +117,15 @@ class Queued:
 class Engine:
     """Create it after fork.  `handle` may be called by any number of threads."""
 
-    def __init__(self, dsn: str, buffer_path: Path) -> None:
+    def __init__(self, dsn: str, buffer_path: Path, tracing: Tracing | None = None) -> None:
         self._dsn, self._buffer_path = dsn, buffer_path
         self.generation = random.SystemRandom().randrange(1, 2**31)
         self._alive = liveness.hold(buffer_path, self.generation)
         # By place and number of arrival; None, at the end, stops the writer.
         self._queue = queue.PriorityQueue[tuple[float, int, Queued | None]](QUEUE_REQUESTS)
         self._arrivals = itertools.count(1)
-        self._dispatcher = Dispatcher(self.generation)
+        self._traced = None if tracing is None else TracedReplicas(tracing)
+        self._dispatcher = Dispatcher(self.generation, traced=self._traced)
         self._conn: db.PostgresConnection | None = None
         self._epoch = 0
         self._buffer: SchedulingBuffer | None = None
@@ -241,6 +243,8 @@ class Engine:
         parked = {item.token_hash for item in items if item.was_parked}
         conn, buffer = self._connection(), self._open_buffer()
         served = transact(conn, buffer, self._dispatcher, requests, parked)
+        if self._traced is not None:
+            self._traced.tell()
         if served.feeder_wanted:
             wake_up.notify(self._buffer_path)
         _observe(items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report
@@ -45,8 +45,13 @@ class _Uploaded(NamedTuple):
     sha256: str  # in hex, as the report gives it
 
 
-def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Counters) -> None:
-    """End the leases that clients report, keep their outputs, and wake the transitioner."""
+def settle_reports(
+    conn: Connection, exchanges: Sequence[Exchange], counters: Counters
+) -> Collection[ReplicaId]:
+    """End the leases that clients report, keep their outputs, and wake the transitioner.
+
+    Returns of which replicas leases have ended.
+    """
     missing = _missing_uploads(conn, exchanges)
     reports: dict[ReportKey, Report] = {}
     for exchange in exchanges:
@@ -57,7 +62,7 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
             else:
                 reports[report.id, client] = report
     if not reports:
-        return
+        return ()
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
     grids = {exchange.client.id: exchange.client.grid or NO_GRID for exchange in exchanges}
@@ -72,6 +77,7 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
         for name, client in late:
             counters.note(name.bot, grids[client], "late")
         _note(late, grids, counters)
+    return [name for name, _ in ended]
 
 
 def _note(

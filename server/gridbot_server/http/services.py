@@ -16,6 +16,7 @@ from gridbot_client.protocol.messages import WorkRequest
 from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_server.metrics.traces import Tracing
 from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
 from gridbot_server.overload.rate_limit import RateLimiter
@@ -92,6 +93,7 @@ class Services:
     store: Store
     stock_clients: StockClients
     make_engine: Callable[[], WorkEngine]
+    tracing: Tracing | None = None  # None: no collector
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
     predictions: Slots = field(init=False)
@@ -154,6 +156,8 @@ class Services:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        if self.tracing is not None:
+            self.tracing.close()
 
 
 def current() -> Services:

@@ -3,7 +3,7 @@
 The processes of one server share the folder that `PROMETHEUS_MULTIPROC_DIR` names, in which the
 library keeps each one's values (`prometheus_client.multiprocess`).  No label names a BOT, a host or
 a person: the number of series must not grow with what is computed.  `dashboard.json` shows them in
-Grafana.
+Grafana.  Traces, for OpenTelemetry, are in `traces.py`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ REQUEST_SECONDS = BatchHistogram(
 RECEIVED = Counter("gridbot_received_bytes", "Bodies of requests, as they announce it.", ["class"])
 SENT = Counter("gridbot_sent_bytes", "Bodies of answers whose length is known.", ["class"])
 EVICTIONS = Counter("gridbot_connection_evictions", "Idle connections closed to make room.")
+SPANS_SENT = Counter("gridbot_spans_sent", "Spans that the collector of traces took.")
+SPANS_LOST = Counter(
+    "gridbot_spans_lost", "Spans that found the queue full, or that the collector did not take."
+)
 EVALUATIONS = Counter("gridbot_policy_evaluations", "BOTs whose policies were asked for a host.")
 
 QUEUE_WAIT = BatchHistogram(

@@ -31,6 +31,7 @@ from gridbot_server.errors import (
 )
 from gridbot_server.http import answers, audit, auth, services, whole_body
 from gridbot_server.http.services import Services
+from gridbot_server.metrics.traces import Tracing
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def create_app(
     # A doubled slash is a wrong name, not another spelling of a right one.
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    app.extensions["gridbot"] = _services(settings, engine or _engine_of(settings))
+    app.extensions["gridbot"] = _services(settings, engine)
     app.before_request(_bound_body)
     app.before_request(auth.authenticate)
     app.before_request(_read_unwanted_body)
@@ -87,13 +88,10 @@ def _refuse_nul() -> None:
         raise ObjectNotFound("nothing has a name with a NUL")
 
 
-def _services(settings: Settings, engine: Callable[[], services.WorkEngine]) -> Services:
-    store = settings.open_store()
-    return Services(settings, store, BoincClients(settings, store), engine)
-
-
-def _engine_of(settings: Settings) -> Callable[[], Engine]:
-    return lambda: Engine(settings.dsn_or_embedded, settings.buffer_path)
+def _services(settings: Settings, engine: Callable[[], services.WorkEngine] | None) -> Services:
+    store, tracing = settings.open_store(), Tracing.of(settings)
+    make = engine or (lambda: Engine(settings.dsn_or_embedded, settings.buffer_path, tracing))
+    return Services(settings, store, BoincClients(settings, store), make, tracing)
 
 
 class _IdConverter(IntegerConverter):

@@ -27,6 +27,7 @@ def bots(tables: Tables, bots: Sequence[int]) -> Rows:
             bot.id, bot.version, bot.name, tables.owners[bot.owner].name, bot.owner,
             tables.owners[bot.owner].share, bot.policy, bot.text, None, bytes(64), None, bot.quorum,
             False, bot.suspended is not None, None, b"", 0, 0, None, None, None, False,
+            None, 0,
         )
         for bot in found
     ]  # fmt: skip

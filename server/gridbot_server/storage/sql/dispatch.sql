@@ -4,7 +4,8 @@ SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, b.owner AS ow
        b.signed_with, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
        b.suspended IS NOT NULL AS is_suspended, b.assurance, b.program, b.round, b.first_round,
        (SELECT array_agg(seq) FROM known_answer k WHERE k.bot = b.id) AS known,
-       g.id AS group_id, g.share AS group_share, b.owner_storage IS NOT NULL AS has_storage
+       g.id AS group_id, g.share AS group_share, b.owner_storage IS NOT NULL AS has_storage,
+       b.trace, b.traced_jobs
   FROM bot b JOIN owner o ON o.id = b.owner LEFT JOIN bot_group g ON g.id = b.bot_group
  WHERE b.id = ANY(%(bots)s)
 

@@ -59,6 +59,9 @@ VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s
         %(derivation)s, %(reuse)s, %(owner_storage)s)
 RETURNING id
 
+-- name: trace
+UPDATE bot SET trace = %(trace)s, traced_jobs = %(jobs)s WHERE id = %(bot)s
+
 -- name: insert_range
 INSERT INTO job (bot, seq, args)
 SELECT %(bot)s, n, jsonb_build_object('i', %(start)s::bigint + n * %(step)s::bigint)
