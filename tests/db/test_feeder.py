@@ -71,6 +71,25 @@ def test_nothing_is_given_back_while_another_machine_claimed_more(
     assert late not in {bot for bot, _, _ in claimed(conn)}
 
 
+def test_what_was_taken_over_from_a_silent_machine_is_not_given_back(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    early = make_bot(conn, alice, jobs=SLOTS)
+    conn.execute("UPDATE bot SET fed = %s", [SLOTS])
+    silent = "INSERT INTO feed_range VALUES (%s, 0, %s, 'silent', now() - interval '1 s')"
+    conn.execute(silent, [early, SLOTS])
+    dispatch.feed()
+    assert ready(dispatch) == {early: SLOTS}
+
+    late = make_bot(conn, alice, jobs=SLOTS)
+    dispatch.feed()
+
+    # The silent machine's web processes may send any of them.
+    assert (early, 0, SLOTS) in claimed(conn)
+    assert conn.execute("SELECT fed FROM bot WHERE id = %s", [early]).fetchall() == [(SLOTS,)]
+    assert late in ready(dispatch)
+
+
 def test_every_job_is_sent_once_however_often_room_was_made(
     dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:

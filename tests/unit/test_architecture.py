@@ -40,7 +40,9 @@ ALLOWED = {
     | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"}
     | {"urllib3"},  # of which requests is made
     # The server itself imports nothing of it.
-    "server/gridbot_simulator": {"orjson", "gridbot_policies", "gridbot_client", "gridbot_server"},
+    # Of psycopg the error that a database gives which fails.
+    "server/gridbot_simulator": {"orjson", "psycopg"}
+    | {"gridbot_policies", "gridbot_client", "gridbot_server"},
     "overlay/gridbot_overlay": {
         "gridbot_policies",
         "gridbot_client",
@@ -185,6 +187,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "buffer": set(),
         "store": set(),
         "world": {"buffer", "store"},
+        "nemesis": {"buffer", "store", "world"},
         "comparison": set(),
         "estimate": {"world", "comparison"},
         "candidates": set(),

@@ -59,6 +59,8 @@ def renew_ranges(tables: Tables, machine: str, lifetime: timedelta) -> Rows:
     for (bot, lo), found in tables.ranges.items():
         is_ours = found.machine == machine or found.expires_at < tables.now
         if is_ours and tables.bots[bot].state == "running":
+            if found.machine != machine:
+                tables.bots[bot].gathered = max(tables.bots[bot].gathered, found.hi)
             found.machine, found.expires_at = machine, tables.now + lifetime.total_seconds()
             rows.append((bot, lo, found.hi))
     return rows
@@ -96,7 +98,7 @@ def give_back_jobs(tables: Tables, given: str, machine: str) -> None:
             found.hi > upto and found.machine != machine for found in ranges.values()
         ):
             continue
-        bot.fed = upto
+        bot.fed = upto = max(upto, bot.gathered)
         for (number, lo), found in ranges.items():
             if lo >= upto:
                 del tables.ranges[number, lo]

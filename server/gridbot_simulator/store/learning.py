@@ -62,9 +62,12 @@ def appraise(tables: Tables, bots: str) -> None:
 
 @CREDIT.answers_to("grant")
 def grant(tables: Tables, hosts: str, owners: str) -> Rows:
-    """Keep hosts' paces; what anybody has earned decides nothing."""
+    """Keep hosts' paces, and what they and their owners have earned."""
     for item in listed(hosts):
         tables.paces[item["host"]] = tables.paces.get(item["host"], 1.0) * item["pace"]
+        tables.credit[item["host"]] += item["credit"]
+    for item in listed(owners):
+        tables.owners_credit[item["owner"]] += item["credit"]
     return [(item["owner"], None) for item in listed(owners)]
 
 

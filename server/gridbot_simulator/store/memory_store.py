@@ -63,9 +63,17 @@ class MemoryStore:
         /,
     ) -> MemoryRows:
         """Run a named statement; raise NotImplementedError for one that has no function."""
+        return self._run(ANSWERS, query, params)
+
+    def _run(
+        self,
+        answers: Mapping[bytes, Answer],
+        query: LiteralString | bytes,
+        params: Mapping[str, Any] | Sequence[Any] | None,
+    ) -> MemoryRows:
         if self._is_broken:
             raise StoreBroken("an earlier transaction failed, and is not undone")
-        answer = ANSWERS.get(query) if isinstance(query, bytes) else None
+        answer = answers.get(query) if isinstance(query, bytes) else None
         if answer is None:
             text = query.decode() if isinstance(query, bytes) else query
             raise NotImplementedError(f"the simulator has no function for the statement\n{text}")

@@ -58,6 +58,7 @@ class StoredBot:
     held: str | None = None
     suspended: str | None = None
     fed: int = 0
+    gathered: int = 0
     outcomes: int = 0
     done: int = 0
     failed: int = 0
@@ -278,6 +279,9 @@ class Tables:
         self.brakes: dict[int, Brake] = {}
         self.appraisals: dict[int, Appraisal] = {}
         self.paces: dict[int, float] = {}  # of hosts
+        self.credit: defaultdict[int, float] = defaultdict(float)  # of hosts
+        self.owners_credit: defaultdict[int, float] = defaultdict(float)
+        self.epoch = 1
         self.cancelled: list[int] = []  # clients that hold what is wanted no more
 
     # ------------------------------------------------------------------------------ rows

@@ -59,7 +59,18 @@ SELECT greatest(
 SELECT value FROM setting WHERE name = 'database'
 
 -- name: renew_ranges
--- Our ranges stay ours; those of a machine that stopped renewing become ours.
+-- Our ranges stay ours; those of a machine that stopped renewing become ours.  Its buffer may still
+-- have their jobs, and its web processes send them: so nobody gives them back from then on.
+WITH left_over AS MATERIALIZED (
+    SELECT bot, max(hi) AS upto FROM feed_range
+     WHERE machine <> %(machine)s AND expires_at < now() GROUP BY bot
+), locked AS MATERIALIZED (
+    SELECT b.id, l.upto FROM bot b JOIN left_over l ON l.bot = b.id
+     WHERE b.state = 'running' AND b.gathered < l.upto
+     ORDER BY b.id FOR NO KEY UPDATE OF b
+), kept AS (
+    UPDATE bot b SET gathered = locked.upto FROM locked WHERE b.id = locked.id
+)
 UPDATE feed_range f SET machine = %(machine)s, expires_at = now() + %(lifetime)s
   FROM bot b
  WHERE b.id = f.bot AND b.state = 'running'
