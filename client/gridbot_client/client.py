@@ -82,6 +82,7 @@ class Client:
         self._revocations = folder.revocations()
         self._revocations_at = -_REVOCATIONS_SECONDS
         self._allowance = TransferAllowance(folder.transferred)
+        self._told_marks: tuple[str, ...] = ()  # of the cache, as the server has acknowledged
         self._use(identity)
         self._census = Census()
         self._cache = Cache(folder.cache, options.cache_bytes)
@@ -280,6 +281,8 @@ class Client:
         asked = agent.next_request_seconds(reply.next_request_seconds, may_ask=may_ask)
         if self._schedule.answered(asked, not_before=self._record.ask_at):
             self._activity.say(f"{self._identity.url} answers again")
+        if request.cached is not None:
+            self._told_marks = request.cached
         if reply.preferences is not None:
             self._preferences.told(reply.preferences)
         self._heed_preferences()  # the request may have waited for a minute
@@ -294,6 +297,7 @@ class Client:
         """Introduce the machine again to a server that began a new epoch, as after a restore."""
         if self._epoch not in (None, epoch):
             self._is_introduced = False
+            self._told_marks = ()
             self._activity.say(
                 f"{self._identity.url} was restored from a backup: what it no longer knows of this"
                 " machine's work is done again"
@@ -373,6 +377,7 @@ class Client:
             unstarted=unstarted if len(holding) <= MAX_HOLDING else 0,
             progress=progress[:MAX_HOLDING],
             live=live,
+            cached=None if (marks := self._cache.marks()) == self._told_marks else marks,
         )
 
     def _may_wait(self) -> float:
@@ -479,6 +484,7 @@ class Client:
 
     def _use(self, identity: Identity) -> None:
         self._identity = identity
+        self._told_marks = ()
         self._transport = self._connect()
         pins = Pins(identity.project_key, identity.project, frozenset(identity.trusts))
         self._trust = Trust(pins, time.time, self._revocations)

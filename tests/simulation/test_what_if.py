@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from gridbot_client.protocol.messages import Manifest, Resources
+from gridbot_client.protocol.cached import mark_of
+from gridbot_client.protocol.messages import FileRef, Manifest, Resources
 from gridbot_simulator import what_if
 from gridbot_simulator.what_if import MOST_RUN, predict, seeds_for
 from gridbot_simulator.world.live import LiveSimulation
@@ -30,7 +33,7 @@ def client(number: int, **columns: Any) -> dict[str, Any]:
         "ad": {"Name": f"box{number}", "NumCpus": 1, "Memory": 8192, "Platform": "linux-x86_64"},
         "error_rate": 0.02, "mean_turnaround": 600.0, "jobs_today": 5, "recent_cpu": 3000.0,
         "is_away": False, "seen_at": NOW - 5, "contact_seconds": 60.0, "silent_since": None,
-        "session_at": NOW - 864_000, "expires_at": None, **columns,
+        "session_at": NOW - 864_000, "expires_at": None, "cached": [], **columns,
     }  # fmt: skip
 
 
@@ -76,6 +79,18 @@ def snapshot(
 
 def left(found: dict[str, Any], which: str = "now") -> float:
     return float(found[which]["figures"]["left_seconds"]["median"])
+
+
+def test_a_policy_that_looks_at_caches_sees_what_hosts_hold_of_its_inputs() -> None:
+    sha256 = hashlib.sha256(b"data").hexdigest()
+    held = snapshot(100, 50)
+    manifest = Manifest.from_text(held["bot"]["manifest"])
+    manifest = replace(manifest, inputs=(FileRef("data", sha256, 8 << 20),))
+    held["bot"]["manifest"] = manifest.text()
+    for client in held["clients"][:5]:
+        client["cached"] = [mark_of(sha256)]
+    found = predict(held, f"{NO_COPIES} JobRequirements = Host.CachedMB == 8;", 1)
+    assert 1.5 < left(found, "tried") / left(found) < 2.6
 
 
 def test_jobs_in_progress_go_on_from_their_ages() -> None:

@@ -32,6 +32,8 @@ from gridbot_policies.policy.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES
 
 # Statistics of a host to which the server has not sent any job.
 _NEW_HOST = {"ErrorRate": 0.1, "JobsToday": 0, "RecentCpuTime": 0.0, "Running": 0}
+# What a host holds of a BOT's inputs, unless --set says otherwise.
+_NOTHING_CACHED: Mapping[str, Any] = {"CachedMB": 0.0, "Cached": []}
 # A BOT that has just been submitted.
 _NEW_BOT = {
     "Id": 1, "Name": "bot", "JobsTotal": 100, "JobsLeft": 100, "JobsDone": 0, "JobsFailed": 0,
@@ -141,7 +143,7 @@ def _host(connect: Connect, name: str | None) -> Record:
         room = description.room()
         own = description.attributes(room, Path(tempfile.gettempdir()))
         live = description.live_attributes(time.time())
-        return record({**_NEW_HOST, "Owner": getpass.getuser(), **own, **live})
+        return record({**_NEW_HOST, **_NOTHING_CACHED, "Owner": getpass.getuser(), **own, **live})
     if is_file(name):
         return _from_file(Path(name))
     known = connect().connection.get("/hosts")["hosts"]
@@ -158,6 +160,7 @@ def _host(connect: Connect, name: str | None) -> Record:
 def _host_ad(said: Mapping[str, Any]) -> dict[str, Any]:
     """Ad of a host from the server's list of hosts."""
     return {
+        **_NOTHING_CACHED,
         **said["attributes"],
         "Owner": said["owner"],
         "ErrorRate": said["error_rate"],

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gridbot_client.protocol import fields, traces
+from gridbot_client.protocol import cached, fields, traces
 
 # Part of the message model for all who use it.
 from gridbot_client.protocol.fields import MAX_BIGINT as MAX_BIGINT
@@ -175,6 +175,7 @@ class WorkRequest:
     unstarted: int = 0  # the last of `holding`: not begun, and perhaps long; may be called back
     progress: tuple[ReplicaProgress, ...] = ()
     live: tuple[LiveOutput, ...] = ()  # of what the last reply's `follow` named
+    cached: tuple[str, ...] | None = None  # marks of its cache's files; None: as told before
     protocol: int = VERSION
 
 
@@ -249,6 +250,7 @@ def encode_request(request: WorkRequest) -> bytes:
             **({"unstarted": request.unstarted} if request.unstarted else {}),
             **({"progress": request.progress} if request.progress else {}),
             **({"live": [_live_json(piece) for piece in request.live]} if request.live else {}),
+            **({} if request.cached is None else {"cached": request.cached}),
         }
     )
 
@@ -365,6 +367,9 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
         unstarted=fields.integer(raw, "unstarted", 0, len(holding), default=0),
         progress=tuple(map(_progress, fields.listing(raw, "progress", MAX_HOLDING))),
         live=tuple(map(_live, fields.listing(raw, "live", MAX_FOLLOWED))),
+        cached=None
+        if raw.get("cached") is None
+        else tuple(map(_cached, fields.listing(raw, "cached", cached.MAX_TOLD))),
     )
 
 
@@ -438,6 +443,12 @@ def is_piece(piece: LiveOutput) -> bool:
     """True for a piece of a stream within its bounds."""
     is_placed = is_replica_id(piece.id) and piece.stream in STREAMS and 0 <= piece.at <= MAX_BIGINT
     return is_placed and 0 < len(piece.content) <= MAX_PIECE_BYTES
+
+
+def _cached(raw: object) -> str:
+    if isinstance(raw, str) and cached.is_mark(raw):
+        return raw
+    raise ProtocolError(f"cached: expected 16 lower-case hex digits, got {fields.kind(raw)}")
 
 
 def is_part(number: float) -> bool:

@@ -12,17 +12,19 @@ input with sources anybody names the hash: such files are kept apart for each ow
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from heapq import nlargest
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from gridbot_client.net.transport import hash_of
+from gridbot_client.protocol.cached import LEAST_BYTES, MAX_TOLD, cache_name, mark_of
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.storage import sync_directory
 
@@ -49,17 +51,24 @@ class Cache:
         self._path = path
         self._clock_ns = clock_ns  # the file system's
         self.most_bytes = most_bytes
-        self._used_bytes = sum(entry.stat().st_size for entry in os.scandir(path))
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(path)}
+        self._used_bytes = sum(sizes.values())
+        self._marks = {mark_of(name): size for name, size in sizes.items() if _is_told(name, size)}
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: dict[str, _Mark] = {}
         self._used_ns: dict[str, int] = {}
+
+    def marks(self) -> tuple[str, ...]:
+        """Marks of the largest files, as the server is told."""
+        held = list(self._marks.items())  # threads add to them and take from them
+        return tuple(sorted(mark for mark, _ in nlargest(MAX_TOLD, held, key=itemgetter(1, 0))))
 
     def put(self, ref: FileRef, target: Path, fetch: Fetch, whose: str = "") -> None:
         """Copy a file to `target`; download it first if needed.  Raises the errors of `fetch`.
 
         `whose` is the owner of a BOT whose sources give the file; others' are not looked at.
         """
-        name = _name(ref.sha256, whose)
+        name = cache_name(ref.sha256, whose)
         with self._locks[name]:
             source = self._path / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +86,8 @@ class Cache:
         part.rename(source)
         sync_directory(self._path)
         self._used_bytes += ref.size
+        if _is_told(source.name, ref.size):
+            self._marks[mark_of(source.name)] = ref.size
 
     def _copied(self, ref: FileRef, source: Path, target: Path) -> bool:
         """Copy the file; False if it is missing, does not match its hash, or changed meanwhile."""
@@ -98,6 +109,7 @@ class Cache:
     def _drop(self, source: Path, size: int) -> None:
         source.unlink()
         self._used_bytes -= size
+        self._marks.pop(mark_of(source.name), None)
 
     def _shrink(self) -> None:
         """Evict least recently used files, not those in use, down to nine tenths of the limit."""
@@ -114,11 +126,12 @@ class Cache:
             if lock.acquire(blocking=False):
                 Path(entry.path).unlink(missing_ok=True)
                 self._used_bytes -= stat.st_size
+                self._marks.pop(mark_of(entry.name), None)
                 lock.release()
 
 
-def _name(sha256: str, whose: str) -> str:
-    return f"{sha256}-{hashlib.sha256(whose.encode()).hexdigest()}" if whose else sha256
+def _is_told(name: str, size: int) -> bool:
+    return size >= LEAST_BYTES and not name.endswith(".part")
 
 
 def _mark(path: Path) -> _Mark:

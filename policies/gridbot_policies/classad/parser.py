@@ -245,6 +245,9 @@ class _Parser:
         if operator == "[":
             self.take()
             return self.begin(_Open("[", token.start, head=node))
+        if operator == "(" and isinstance(node, nodes.Selection) and fold(node.name) == "has":
+            self.take()
+            return self.begin(_Open("call", token.start, name="member", head=node.base))
         if operator == "?:":
             self.push(_Pending(ELVIS, operator, node))
             return None
@@ -362,6 +365,8 @@ class _Parser:
     def call(self, opened: _Open) -> Node:
         """Return the call, or the time that `absTime("literal")` and relTime stand for."""
         items = tuple(opened.items)
+        if opened.head is not None:  # Host.Has(hash)
+            items = (*items, nodes.Selection(opened.head, "Cached"))
         if len(items) == 1 and isinstance(items[0], nodes.Constant):
             literal, function = items[0].value, fold(opened.name)
             if isinstance(literal, str) and function in _TIMES:

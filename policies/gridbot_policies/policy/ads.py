@@ -49,6 +49,8 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "OnBattery": "true where no mains feed it; undefined for machines without a battery",
         "Suspended": "true while its owner's preferences keep what it has from running",
         "Containers": "runtimes of containers that the host has, such as podman apptainer",
+        "CachedMB": "what the host says that its cache holds of the BOT's inputs, MB; 0 if nothing",
+        "Cached": "their hashes: Host.Has(hash) tells whether one is there",
         "UnfitFor": "beginnings of the ids of manifests whose environment the host could not make",
         "ManifestVersion": "latest version of manifests that the client knows; 2 if undefined",
         "SandboxLevel": "height of the walls around tasks: 0 none, 1 rules on files, network and"
@@ -102,7 +104,7 @@ LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (
     "Owner", "Grid", "Venue", "IsPilot", "IsDedicated", "ErrorRate", "JobsToday", "MeanTurnaround",
-    "RecentCpuTime", "Running", "Width",
+    "RecentCpuTime", "Running", "Width", "CachedMB", "Cached",
 )  # fmt: skip
 
 BOT_ATTRIBUTES: Mapping[str, str] = MappingProxyType(

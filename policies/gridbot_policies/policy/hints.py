@@ -73,6 +73,11 @@ def mentions_replicas(expressions: Mapping[str, Node], policies: Sequence[str]) 
     return any(key not in own and (key in _OF_JOB or is_replica_name(key)) for key in reached)
 
 
+def mentions_caches(expressions: Mapping[str, Node], policies: Sequence[str]) -> bool:
+    """Tell whether the policies mention what a host's cache holds, directly or through others."""
+    return not _OF_CACHES.isdisjoint(_reached(expressions, policies, _names_in))
+
+
 def changes_by_itself(expressions: Mapping[str, Node], policies: Sequence[str]) -> bool:
     """Tell whether the value of policies may change while host, BOT and its jobs stay as they are.
 
@@ -125,6 +130,7 @@ _OPAQUE_CALLS = frozenset((*times.TABLE, *references.TABLE, "eval", "evalineachc
 
 # `Name` and `Age` bare are the job's; `parent` is the job; `eval` may look at anything.
 _OTHER_ADS = frozenset(("host", "target", "bot", "queue"))
+_OF_CACHES = frozenset(("cached", "cachedmb", "eval()"))
 _OF_JOB = frozenset(("job", "parent", "eval()", *map(fold, JOB_ATTRIBUTES)))
 
 

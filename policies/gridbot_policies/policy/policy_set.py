@@ -16,7 +16,12 @@ from gridbot_policies.classad.parser import parse_definitions
 from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold, record
 from gridbot_policies.policy.ads import LAYOUT, Ads, HostIsUnseen, grid_scope
-from gridbot_policies.policy.hints import changes_by_itself, closest, mentions_replicas
+from gridbot_policies.policy.hints import (
+    changes_by_itself,
+    closest,
+    mentions_caches,
+    mentions_replicas,
+)
 
 MAX_POLICY_BYTES = 16_384
 MAX_KIND_CHARACTERS = 500
@@ -77,6 +82,7 @@ class PolicySet:
     definitions: tuple[Definition, ...]
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
+    looks_at_caches: bool  # whether dispatch must look at what a host holds of the BOT's inputs
     is_restless: bool  # whether JobRequirements and Rank change though nothing of the BOT does
     is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
     has_concurrency: bool  # whether its owner says one
@@ -108,6 +114,7 @@ class PolicySet:
             definitions=definitions,
             attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
+            looks_at_caches=mentions_caches(expressions, _PER_HOST),
             is_restless=changes_by_itself(expressions, ("JobRequirements", "Rank")),
             is_homogeneous=any(fold(item.name) == "homogeneousby" for item in definitions),
             assurance=_assurance(text, definitions, attributes),

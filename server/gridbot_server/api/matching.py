@@ -130,6 +130,7 @@ class _SeenClient:
     name: str | None
     silent: bool
     running: int
+    cached: list[str]
 
     def candidate(self) -> HostClient:
         """Return it as matching sees it."""
@@ -147,7 +148,7 @@ class _SeenClient:
         ad = host_attributes(self.ad, known, running=0)
         return HostClient(
             self.host, ad, self.owner, self.accepts, self.trusts, self.protocol, self.name,
-            self.silent, self.running,
+            self.silent, self.running, self.cached,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gridbot_policies import PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.matching import lots
+from gridbot_server.matching.cached import SharedInputs, with_cached
 from gridbot_server.matching.requirements import UNVERIFIABLE
 
 
@@ -73,6 +74,7 @@ class Candidate:
     together: int = 1  # jobs of a gang
     boinc_api: bool = False  # its program is made for BOINC's API
     has_storage: bool = False  # of its owner's, to which its outputs go
+    shared_inputs: SharedInputs | None = None  # if its policies ask whether hosts hold them
     gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
     lacks: int | None = None  # members of the gang that gathers, or may begin to; None: no gangs
     gang: int | None = None  # the number of the gang that gathers: all at hand is of it
@@ -147,6 +149,13 @@ class HostView:
     # The most that it may hold of programs with which it was caught.
     bounds: Mapping[bytes, int] = field(default_factory=dict)
     mean_turnaround: float | None = None  # s
+    cached: Collection[str] = ()  # marks of what it says that it holds
+
+    def ad_for(self, item: Candidate) -> Record:
+        """The host as a BOT's policies see it."""
+        if item.shared_inputs is None:
+            return self.ad
+        return with_cached(self.ad, item.shared_inputs, self.cached)
 
 
 @dataclass(slots=True)

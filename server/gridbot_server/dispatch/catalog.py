@@ -13,6 +13,7 @@ from gridbot_client.protocol.signatures import Introduction
 from gridbot_policies import PolicySet
 from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.matching.assurance import AssuranceTerms, terms_of
+from gridbot_server.matching.cached import SharedInputs, shared_inputs
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.metrics.traces import traced_bot
@@ -54,6 +55,7 @@ class Entry:
     rounds: range  # of replicas that run this version of the manifest, as far as it is known
     group: GroupShare | None  # in which it competes with the rest of its owner's
     has_storage: bool  # of its owner's, to which its outputs go
+    shared_inputs: SharedInputs | None  # if its policies ask whether hosts hold them
 
     @property
     def among_strangers(self) -> bool:
@@ -160,12 +162,13 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
             row.has_storage,
         )
     )
+    policies = bot_policies(row.name, row.policy)
     return Entry(
         version=row.version,
         name=row.name,
         owner=row.owner,
         share=row.share,
-        policies=bot_policies(row.name, row.policy),
+        policies=policies,
         manifest=manifest,
         manifest_id=identity,
         rendered=member.encode(),
@@ -183,4 +186,5 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         if row.group_id is not None and row.group_share is not None
         else None,
         has_storage=row.has_storage,
+        shared_inputs=shared_inputs(manifest, policies),
     )

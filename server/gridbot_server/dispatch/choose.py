@@ -209,7 +209,7 @@ class _Round:
 
     def ads(self, item: Candidate) -> Ads:
         """What the policies of a BOT see."""
-        return Ads(self.host.ad, item.ad, self.order.queue, now=self.order.now)
+        return Ads(self.host.ad_for(item), item.ad, self.order.queue, now=self.order.now)
 
     def refuse_unsuitable(self, items: Iterable[Candidate]) -> None:
         """Count the BOTs that suit no host now, beside what keeps them from this one anyway."""

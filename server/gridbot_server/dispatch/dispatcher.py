@@ -19,6 +19,7 @@ from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch import batch
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
+from gridbot_server.dispatch.caches import Caches, note_caches
 from gridbot_server.dispatch.candidates import Candidate, Choice, HostView, TakeSlot
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, choose
@@ -103,6 +104,7 @@ class Dispatcher:
         self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)
         batch.note_progress(conn, exchanges)
+        note_caches(conn, exchanges)
         replies = {exchange.client.id: begin_reply(exchange) for exchange in exchanges}
         tell_preferences(conn, exchanges, replies)
         if buffer is not None:
@@ -166,12 +168,13 @@ class Dispatcher:
         promised = Counter[int]()  # replicas, by BOT, for which others are called back
         widths = Widths.of(conn, hungry, seen.among_strangers)
         records = Records.of(conn, hungry, seen.is_assured)
+        caches = Caches.of(conn, hungry, seen.looks_at_caches)
         order = Order(
             seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending,
             self._ranking, gathering.may_begin,
         )  # fmt: skip
         for exchange in hungry:
-            host = _host_view(exchange, widths, records, are_copies_there=bool(seen.copies))
+            host = _host_view(exchange, widths, records, caches, are_copies_there=bool(seen.copies))
             self._spending.begin()
             called = self._call_back(conn, exchange, host, seen, order, promised)
             replies[exchange.client.id].call_back = called.replicas
@@ -392,7 +395,7 @@ def _add_assignment(reply: ReplyParts, request: WorkRequest, entry: Entry, rende
 
 
 def _host_view(
-    exchange: Exchange, widths: Widths, records: Records, are_copies_there: bool
+    exchange: Exchange, widths: Widths, records: Records, caches: Caches, are_copies_there: bool
 ) -> HostView:
     client, request = exchange.client, exchange.request
     attributes = ads.host_attributes(request.host, client.known_attributes, exchange.running)
@@ -410,6 +413,7 @@ def _host_view(
         unjudged=widths.unjudged(client),
         bounds=records.bounds(client),
         mean_turnaround=client.mean_turnaround,
+        cached=caches.marks(client),
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         trusts=client.trusts,

@@ -112,7 +112,8 @@ class _Ranks:
 
     def __call__(self, item: Candidate) -> float:
         if item.bot not in self._known:
-            ads = Ads(self._host.ad, item.ad, self._order.queue, now=self._order.now)
+            host = self._host.ad_for(item)
+            ads = Ads(host, item.ad, self._order.queue, now=self._order.now)
             self._known[item.bot] = item.policies.rank(ads)
             self._order.spending.charge(item.owner, item.bot, ads)
         return self._known[item.bot]

@@ -81,6 +81,7 @@ class View:
     now: float
     among_strangers: bool  # widths matter: some BOT runs where nobody vouches for the owners
     is_assured: bool  # track records matter to some BOT
+    looks_at_caches: bool  # some BOT's policies do
     _segments: Mapping[int, Segment]
     _low: Collection[int]  # BOTs of which too few first copies were there at the beginning
     _taken: set[int] = field(default_factory=set)  # BOTs of which some were taken
@@ -154,7 +155,7 @@ class Views:
         self._queue = ads.queue_ad([])
         self._usage: dict[int, float] = {}
         self._group_usage: dict[int, float] = {}
-        self._among_strangers = self._is_assured = False
+        self._among_strangers = self._is_assured = self._looks_at_caches = False
         self._lost_some = False  # since they were summed up
         self._last: View | None = None
 
@@ -185,7 +186,8 @@ class Views:
             attributes["age"] = max(0.0, now - created_at)
         self._last = View(
             entries, self._candidates, dict(self._copies), self._gangs, self._queue, self._usage,
-            now, self._among_strangers, self._is_assured, self._segments, self._low,
+            now, self._among_strangers, self._is_assured, self._looks_at_caches, self._segments,
+            self._low,
         )  # fmt: skip
         return self._last
 
@@ -236,6 +238,7 @@ class Views:
         of_bots = [entries[segment.state.bot] for segment in known]
         self._among_strangers = any(entry.among_strangers for entry in of_bots)
         self._is_assured = any(entry.terms is not None for entry in of_bots)
+        self._looks_at_caches = any(entry.shared_inputs is not None for entry in of_bots)
 
     def _of_other_usage(self) -> dict[int, Segment]:
         """Return the BOTs whose groups have more or less running than the last view says."""
@@ -336,6 +339,7 @@ def _candidate(
         together=entry.manifest.together,
         boinc_api=entry.manifest.boinc_api,
         has_storage=entry.has_storage,
+        shared_inputs=entry.shared_inputs,
     )
 
 

@@ -13,7 +13,7 @@ of a double in a field that neither knows.  `tests/unit/server/test_wire.py` com
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 import orjson
 
+from gridbot_client.protocol.cached import MAX_TOLD, is_mark
 from gridbot_client.protocol.fields import is_clean, is_file_name, is_sha256
 from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
@@ -95,6 +96,7 @@ def _is_usual(request: WorkRequest) -> bool:
         and 0.0 <= request.wait <= MAX_SECONDS
         and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)
         and (not (request.ahead or request.live or request.progress) or _has_usual_news(request))
+        and (request.cached is None or _is_usual_cache(request.cached))
     )
 
 
@@ -108,6 +110,10 @@ def _has_usual_news(request: WorkRequest) -> bool:
         and len(request.progress) <= MAX_HOLDING
         and all(is_replica_id(item[:3]) and is_part(item.part) for item in request.progress)
     )
+
+
+def _is_usual_cache(cached: Sequence[str]) -> bool:
+    return len(cached) <= MAX_TOLD and all(map(is_mark, cached))
 
 
 def _is_usual_host(attributes: Mapping[str, Scalar]) -> bool:

@@ -16,6 +16,7 @@ from gridbot_policies.explain.rejections import Condition, Judged, judge
 from gridbot_policies.explain.relax import Bound, Change
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
 from gridbot_policies.policy.unknown import Unknown
+from gridbot_server.matching.cached import shared_inputs, with_cached
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.requirements import (
     NOT_AT_HOME,
@@ -54,6 +55,7 @@ class HostClient:
     name: str | None = None
     silent: bool = False  # it has not asked for work lately
     running: int = 0  # replicas that the client holds
+    cached: Sequence[str] = ()  # marks of what it says that its cache holds
 
     @property
     def label(self) -> str:
@@ -111,6 +113,9 @@ class Known:
 
     def __post_init__(self) -> None:
         host = record(self.candidate.attributes)
+        inputs = shared_inputs(self.demand.manifest, self.demand.policies)
+        if inputs is not None:
+            host = with_cached(host, inputs, self.candidate.cached)
         found = {lack.kind: lack.text for lack in lacks(self.candidate, self.demand)}
         object.__setattr__(self, "lacks", found)
         ads = self._ads(host)

@@ -67,6 +67,12 @@ def clients(tables: Tables, requests: str) -> Rows:
     return rows
 
 
+@STATEMENTS.answers_to("caches")
+def caches(tables: Tables, clients: str) -> Rows:
+    """What clients said that they hold."""
+    return [(client, tables.clients[client].cached) for client in numbers(clients)]
+
+
 @STATEMENTS.answers_to("leases")
 def leases(tables: Tables, clients: str) -> Rows:
     """What clients hold."""

@@ -24,6 +24,7 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "records": _STRANGERS,
             "unjudged": _STRANGERS,
             "uploaded": _FILES,
+            "note_caches": _FILES,
             "note_progress": _FOR_PEOPLE,
             "epoch": _PEOPLE,
             "planner": _PROCESSES,

@@ -148,6 +148,7 @@ class StoredClient:
     last_key: str = ""
     contact_seconds: float | None = None
     silent_since: float | None = None
+    cached: tuple[str, ...] = ()  # as in the row of `client_cache`
     jobs: int = 0
     failures: int = 0
     core_seconds: float = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from itertools import chain, count
 
 from gridbot_client.protocol.manifest import Manifest, Resources
@@ -96,10 +97,12 @@ class LiveSimulation(Simulation):
 
     def _add_bot(self) -> None:
         row, present = self._present.bot, self._present
+        real = present.manifest
+        manifest = _manifest(real.owner, real.resources)
         sent = row["size"] - present.fresh
         bot = StoredBot(
             row["id"], row["owner"], row["name"], row["size"], self._scenario.policy,
-            _manifest(row["owner_name"], present.manifest.resources), row["created_at"],
+            replace(manifest, inputs=real.inputs, sources=real.sources), row["created_at"],
             fed=sent, failed=row["failed"], done=self._first - row["failed"],
         )  # fmt: skip
         for name in (
@@ -155,7 +158,7 @@ class LiveSimulation(Simulation):
         )
         return StoredClient(
             number, token, row["host"], row["owner"], row["grid"], self.tables.now, accepts, trusts,
-            row["dedicated"],
+            row["dedicated"], cached=tuple(row["cached"]),
         )  # fmt: skip
 
     def _client_row(self, host: SimulatedHost, number: int, token: bytes) -> StoredClient:

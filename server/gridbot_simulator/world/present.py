@@ -35,6 +35,7 @@ _PARETO = 2.0
 ASSUMPTIONS = (
     "jobs take as long as those that ended lately did, and each host is as fast as it was",
     "hosts stay, leave and come back as they did in the last month; no further ones come",
+    "hosts hold the inputs that they hold now",
     "other BOTs of which jobs are sent go on as they are, and no further ones are submitted;"
     " replicas of held BOTs, and jobs that run together, take no room",
     "a replica that has run longer than any that ended goes on for 40 % of its age, in the median",

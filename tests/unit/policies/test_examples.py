@@ -18,9 +18,9 @@ def example(name: str) -> PolicySet:
     return PolicySet.parse(examples.text(name))
 
 
-def asked(by: Mapping[str, object], *, tail: bool = True, left: int = 100) -> Ads:
+def asked(by: Mapping[str, object], *, tail: bool = True, left: int = 100, running: int = 0) -> Ads:
     host = {"Name": "is3.myhost", "NumCpus": 4, "Grid": "OSG", **by}
-    bot = {"Tail": tail, "JobsLeft": left, "MeanTurnaround": 600.0}
+    bot = {"Tail": tail, "JobsLeft": left, "MeanTurnaround": 600.0, "JobsRunning": running}
     return Ads(host=record(host), bot=record(bot), queue=record({"BOTsInQueue": 1}))
 
 
@@ -45,6 +45,15 @@ ELSEWHERE: Mapping[str, object] = {**GOOD, "Grid": "other"}
 # For each example, a host and a state of the BOT that it accepts, and one that it refuses;
 # None where it accepts every host.
 REQUIREMENTS: dict[str, tuple[Ads, Ads | None]] = {
+    "data-first": (asked(POOR), None),
+    "io-community": (
+        asked({**GOOD, "CachedMB": 5.0}, tail=False, running=9),
+        asked({**GOOD, "CachedMB": 0.0}, tail=False, running=2),
+    ),
+    "io-community-grid": (
+        asked({**GOOD, "Grid": "cluster", "CachedMB": 0.0}, tail=False),
+        asked({**GOOD, "Grid": "other", "CachedMB": 0.0}, tail=False),
+    ),
     "throughput": (asked(POOR), None),
     "reliable-tail": (asked(POOR, tail=False), asked(POOR)),
     "figure3": (asked(GOOD), asked({**GOOD, "Name": "pc7.other.org"})),
@@ -67,6 +76,9 @@ REQUIREMENTS: dict[str, tuple[Ads, Ads | None]] = {
 # where no job does.
 FIVE: list[tuple[float, Mapping[str, object]]] = [(60.0, GOOD)] * 5
 REPLICATION: dict[str, tuple[Ads | None, Ads]] = {
+    "data-first": (running((1801, GOOD)), running((1799, GOOD))),
+    "io-community": (running((1801, GOOD)), running((1799, GOOD))),
+    "io-community-grid": (running((1801, GOOD)), running((1799, GOOD))),
     "throughput": (running((1801, GOOD)), running((1801, GOOD), tail=False)),
     "reliable-tail": (running((1201, GOOD), (60, GOOD)), running((1199, GOOD))),
     "figure3": (running((60, POOR), (60, GOOD)), running((60, GOOD), (60, POOR))),
@@ -129,6 +141,7 @@ Number = Callable[[PolicySet, Ads], float]
         ("figure3", PolicySet.rank, asked(GOOD, tail=False), 1.0),
         ("figure3", PolicySet.concurrency, asked(GOOD), 8),
         ("figure3", PolicySet.deadline, asked(GOOD), 16_000.0),
+        ("data-first", PolicySet.rank, asked({**GOOD, "CachedMB": 12.5}), 12.5),
         ("throughput", PolicySet.concurrency, asked(GOOD), 20),
         ("throughput", PolicySet.deadline, asked(GOOD), 259_200.0),
         ("reliable-tail", PolicySet.rank, asked(GOOD), 0.995),

@@ -117,7 +117,8 @@ SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.
        CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
             THEN coalesce(host.ad->>'Name', 'host ' || host.id) END AS name,
        client.silent_since IS NOT NULL OR client.seen_at < now() - interval '10 minutes' AS silent,
-       (SELECT count(*) FROM lease WHERE lease.client = client.id) AS running
+       (SELECT count(*) FROM lease WHERE lease.client = client.id) AS running,
+       ARRAY(SELECT unnest(marks) FROM client_cache k WHERE k.client = client.id) AS cached
   FROM latest AS client
  CROSS JOIN LATERAL (  -- OFFSET: these few by their index, however cheap a look at all may seem
     SELECT * FROM host WHERE host.id = client.host OFFSET 0

@@ -152,3 +152,12 @@ UPDATE lease SET progress = told.part, progress_first = coalesce(progress_first,
                  progress_since = coalesce(progress_since, now())
   FROM told
  WHERE (lease.bot, lease.seq, lease.replica) = (told.bot, told.seq, told.replica)
+
+-- name: note_caches
+-- Each client is in one batch at a time: its row of `client` is locked.
+INSERT INTO client_cache (client, marks)
+SELECT x.client, x.marks FROM json_to_recordset(%(told)s) AS x (client bigint, marks text[])
+    ON CONFLICT (client) DO UPDATE SET marks = EXCLUDED.marks
+
+-- name: caches
+SELECT client, marks FROM client_cache WHERE client = ANY(%(clients)s)

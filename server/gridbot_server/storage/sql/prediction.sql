@@ -78,7 +78,8 @@ SELECT c.id, c.host, c.owner, o.name AS owner_name, c.accepts, c.trusts, c.proto
        c.contact_seconds::float8 AS contact_seconds,
        extract(epoch FROM c.silent_since)::float8 AS silent_since,
        extract(epoch FROM c.session_at)::float8 AS session_at,
-       extract(epoch FROM c.expires_at)::float8 AS expires_at
+       extract(epoch FROM c.expires_at)::float8 AS expires_at,
+       ARRAY(SELECT unnest(marks) FROM client_cache k WHERE k.client = c.id) AS cached
   FROM wanted JOIN client c ON c.id = wanted.id JOIN host h ON h.id = c.host
   JOIN owner o ON o.id = c.owner
  ORDER BY c.seen_at DESC, c.id
