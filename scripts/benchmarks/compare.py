@@ -1,7 +1,9 @@
 """Two commits beside each other: the CPU time of a host request in the servers of both.
 
-Both servers run from beginning to end and are measured in turn, so that whatever else the machine
-does meets both; which of them comes first alternates from pair to pair. The load generator is this
+Both servers run side by side and are measured in turn, so that whatever else the machine does meets
+both; which of them comes first alternates from pair to pair. A process keeps the places in memory
+that it was given at its start, which make it faster or slower by some percent; so both are started
+anew after some pairs. The load generator is this
 checkout's for both: only the server differs.  It speaks HTTP alone, in the server's own version of
 the protocol, and jobs are submitted by the server's own command; so it meets servers with another
 database schema.
@@ -76,7 +78,9 @@ class Side:
 @measurement(COLUMNS)
 @click.argument("base")
 @click.argument("measurement", type=click.Choice(["dispatch"]), default="dispatch")
-@click.option("--pairs", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--pairs", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--pairs-per-start", type=click.IntRange(1), default=3, show_default=True,
+              help="Pairs after which both servers are started anew.")  # fmt: skip
 @celled(concurrency=(64,))
 @click.option("--requests", type=click.IntRange(1), default=5000, show_default=True,
               help="In each measurement.")  # fmt: skip
@@ -85,36 +89,53 @@ class Side:
 @click.option("--within", "limit", type=float, default=2.0, show_default=True,
               help="Percent by which a request may cost more.")  # fmt: skip
 def compare(
-    base: str, measurement: str, pairs: int, cells: Sequence[Cell],  # noqa: ARG001
-    requests: int, seconds: float, limit: float,
+    base: str, measurement: str, pairs: int, pairs_per_start: int,  # noqa: ARG001
+    cells: Sequence[Cell], requests: int, seconds: float, limit: float,
 ) -> list[Row]:  # fmt: skip
     """CPU time of a host request beside that of the commit BASE, in interleaved pairs."""
     python = base_python(CHECKOUT, base)
     for line in other_packages(python):
         click.echo(f"another version: {line}", err=True)
     size = Size(pairs, seconds, requests)
-    found = measure(python, size, cells, lambda line: click.echo(line, err=True))
+    found = measure(python, size, cells, lambda line: click.echo(line, err=True), pairs_per_start)
     return [{"base": base, **row(cell, of_cell, limit)} for cell, of_cell in found.items()]
 
 
 def measure(
-    base: str, size: Size, cells: Sequence[Cell], tell: Callable[[str], None]
+    base: str,
+    size: Size,
+    cells: Sequence[Cell],
+    tell: Callable[[str], None],
+    pairs_per_start: int = 3,
 ) -> dict[Cell, list[Pair]]:
     """Measure `size.rounds` pairs of each cell.
 
     `base` is the Python of an environment in which the server to compare with is installed; `tell`
     is given a line after each round.
     """
-    least = max(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in cells)
-    jobs = least + size.rounds * sum(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in cells)
-    hosts = max(concurrency for _, concurrency in cells)
+    pairs: dict[Cell, list[Pair]] = {cell: [] for cell in cells}
+    for begin in range(0, size.rounds, pairs_per_start):
+        rounds = range(begin, min(begin + pairs_per_start, size.rounds))
+        _measure_rounds(base, size, rounds, pairs, tell)
+    return pairs
+
+
+def _measure_rounds(
+    base: str,
+    size: Size,
+    rounds: range,
+    pairs: dict[Cell, list[Pair]],
+    tell: Callable[[str], None],
+) -> None:
+    """Measure some rounds on two servers that live as long as these."""
+    least = max(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in pairs)
+    jobs = least + len(rounds) * sum(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in pairs)
+    hosts = max(concurrency for _, concurrency in pairs)
     with _side(base, jobs, least, hosts) as old, _side(sys.executable, jobs, least, hosts) as new:
-        pairs: dict[Cell, list[Pair]] = {cell: [] for cell in cells}
-        for number in range(size.rounds):
+        for number in rounds:
             for cell, found in pairs.items():
                 found.append(_measured(old, new, size, cell, is_old_first=number % 2 == 0))
             tell(_told(number + 1, pairs))
-    return pairs
 
 
 def _measured(old: Side, new: Side, size: Size, cell: Cell, is_old_first: bool) -> Pair:
