@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching
-from tests.factories import make_bot
+from tests.factories import make_bot, make_client, make_lease
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.feeder.feeding import FEW_BOTS
@@ -87,6 +87,22 @@ def test_what_was_taken_over_from_a_silent_machine_is_not_given_back(
     # The silent machine's web processes may send any of them.
     assert (early, 0, SLOTS) in claimed(conn)
     assert conn.execute("SELECT fed FROM bot WHERE id = %s", [early]).fetchall() == [(SLOTS,)]
+    assert late in ready(dispatch)
+
+
+def test_what_was_sent_is_not_given_back_though_its_slot_is_ready_again(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    early = make_bot(conn, alice, jobs=SLOTS)
+    dispatch.feed()
+    # As when the answer to the commit of its lease was lost.
+    make_lease(conn, ReplicaId(early, 40, 1), make_client(conn, alice)[0])
+
+    late = make_bot(conn, alice, jobs=SLOTS)
+    dispatch.feed()
+
+    assert (early, 0, 41) in claimed(conn)
+    assert conn.execute("SELECT fed FROM bot WHERE id = %s", [early]).fetchall() == [(41,)]
     assert late in ready(dispatch)
 
 

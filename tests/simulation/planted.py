@@ -140,9 +140,22 @@ class FreesTwice(FaultyBuffer):
 
 def slot_freed_twice(story: Story, patch: pytest.MonkeyPatch) -> None:
     def make(site: ServerMachine) -> FaultyBuffer:
-        return FreesTwice(site.name, story.points, site.dead)
+        return FreesTwice(site.name, story.points, site.dead, slots=8)
 
     story.make_buffer = make
+
+
+def taken_over_and_given_back(story: Story, patch: pytest.MonkeyPatch) -> None:
+    """A machine gives jobs back that the one from which it took them over may still send."""
+
+    def renew(tables: Tables, **values: Any) -> Any:
+        gathered = {bot.id: bot.gathered for bot in tables.bots.values()}
+        rows = renew_ranges(tables, **values)
+        for bot in tables.bots.values():
+            bot.gathered = gathered[bot.id]
+        return rows
+
+    renew_ranges = story.store.answer("feeder.sql:renew_ranges", renew)
 
 
 def stale_epoch(story: Story, patch: pytest.MonkeyPatch) -> None:
@@ -179,6 +192,9 @@ DEFECTS: Mapping[str, tuple[Defect, str]] = MappingProxyType(
         "credit twice": (
             kept_by_rollbacks("credit", "owners_credit"),
             "hosts_have_the_credit_of_their_valid_replicas",
+        ),
+        "what was taken over is given back": (
+            taken_over_and_given_back, "only_fed_jobs_were_sent",
         ),
         "a stale epoch": (stale_epoch, "a_reply_is_of_this_epoch"),
         "a recalled result told as final": (told_before_commit, "what_was_told_is_final"),

@@ -23,9 +23,9 @@ def test_no_invariant_breaks_under_faults_and_all_bots_end(first: int) -> None:
     assert {each.seed: str(each.violation) for each in verdicts if each.violation} == {}
 
 
-def test_a_machine_that_took_over_a_range_gives_none_of_its_jobs_back() -> None:
-    faults = [Fault(8, FaultKind.CLOCK, value=90), Fault(35, FaultKind.KILL, point=5)]
-    assert live(134, faults).violation is None
+def test_a_job_is_not_given_back_when_the_answer_to_the_commit_of_its_lease_was_lost() -> None:
+    found = live(770, [Fault(39, FaultKind.LOST_COMMIT, point=6)])
+    assert (found.violation, found.struck) == (None, {FaultKind.LOST_COMMIT: 1})
 
 
 @pytest.mark.parametrize("name", DEFECTS)

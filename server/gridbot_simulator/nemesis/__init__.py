@@ -3,12 +3,12 @@
 Theory of operation
 ===================
 
-A seed gives a schedule (which process does something next, and how much time passes) and a list of
-faults (`faults.py`).  Both come from streams of their own, so that a fault that is left out changes
-nothing in the schedule.  `story.py` lives through them: web processes, feeders and cycles
-(`processes.py`) run the server's code over one database in memory (`store.py`) and a scheduling
-buffer for each machine (`buffer.py`), clients (`clients.py`) send requests that may be lost or come
-twice.  Then nothing fails any more, and all BOTs must end.
+A seed gives BOTs and buffers (`shape.py`), a schedule (which process does something next, and how
+much time passes) and a list of faults (`faults.py`).  They come from streams of their own, so that
+a fault that is left out changes nothing in the schedule.  `story.py` lives through them: web
+processes, feeders and cycles (`processes.py`) run the server's code over one database in memory
+(`store.py`) and a scheduling buffer for each machine (`buffer.py`), clients (`clients.py`) send
+requests that may be lost or come twice.  Then nothing fails any more, and all BOTs must end.
 
 A process crosses a point before each statement, before and after each commit, at each use of the
 buffer, and before each reply (`points.py`).  There it may die, its statement may fail, or another

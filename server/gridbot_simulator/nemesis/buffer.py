@@ -9,15 +9,13 @@ from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.nemesis.broken import InvariantBroken
 from gridbot_simulator.nemesis.points import Points
 
-SLOTS = 16
-
 
 class FaultyBuffer(MemoryBuffer):
     """A `Buffer` that several processes use, one at a time."""
 
-    def __init__(self, machine: str, points: Points, dead: Container[int]) -> None:
+    def __init__(self, machine: str, points: Points, dead: Container[int], slots: int) -> None:
         """`dead` holds the generations of web processes that died."""
-        super().__init__(SLOTS, machine=machine)
+        super().__init__(slots, machine=machine)
         self._points, self._dead = points, dead
         self.is_damaged = False
 

@@ -16,6 +16,7 @@ from gridbot_simulator.world.hosts import HostModel, HostTraits, Stays
 
 OWNER = 1
 _PATIENCE = 6.0  # s after which a request is sent again
+_WAIT = 10.0  # s for which the server may keep a request that finds no work
 _BOINC_POLLS = 20.0, 60.0  # s; a real one waits for minutes, in which nothing would happen here
 _RUNS = 4.0, 40.0  # s that replicas take
 _ERRORS, _WRONG = 0.06, 0.05  # parts of replicas
@@ -31,6 +32,7 @@ class SentRequest:
     due: float  # when it arrives, by the time that goes on
     sender: ClientMachine
     is_heard: bool = True  # its reply arrives
+    was_parked: bool = False  # it was served before, and found no work
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class ClientMachine:
     client: SimulatedClient = field(init=False)
     pending: WorkRequest | None = None  # without a reply so far
     ask_at: float = 0.0
+    awake_at: float = 0.0  # until then it sleeps, and what it runs goes no further
     _chance: random.Random = field(default_factory=random.Random)
 
     # ------------------------------------------------------------------------------- joining
@@ -69,6 +72,8 @@ class ClientMachine:
     def work(self, now: float) -> None:
         """End the replicas whose time has come."""
         client = self.client
+        if now < self.awake_at:
+            return
         ended = [(name, run) for name, run in client.runs.items() if run.ends_at <= now]
         for name, run in ended:
             client.end(name, self._report(name, run))
@@ -95,14 +100,24 @@ class ClientMachine:
 
     def ask(self, now: float, leases: Callable[[int], Sequence[ReplicaId]]) -> WorkRequest | None:
         """The request that is due, or that is sent again; `leases` says what a client has."""
-        if now < self.ask_at:
+        if now < max(self.ask_at, self.awake_at):
             return None
-        self.ask_at = now + _PATIENCE * self._chance.uniform(1, 2)
         if self.pending is None or self.is_stock:
             self.pending = self.client.request()
+            if not (self.is_stock or self.pending.reports or self.pending.holding):
+                self.pending = replace(self.pending, wait=_WAIT)
             if self.is_stock:
                 self.pending = self._as_stock(self.pending, leases(self.client.id))
+        patience = _PATIENCE * self._chance.uniform(1, 2)
+        self.ask_at = now + self.pending.wait + patience
         return self.pending
+
+    def sleep(self, now: float, seconds: float) -> None:
+        """Do nothing for a while; what it runs takes so much longer."""
+        asleep = max(self.awake_at, now)
+        self.awake_at = max(asleep, now + seconds)
+        for run in self.client.runs.values():
+            run.ends_at += self.awake_at - asleep
 
     def _as_stock(self, request: WorkRequest, leases: Sequence[ReplicaId]) -> WorkRequest:
         """As `boinc/session/scheduler_rpc.py` asks for a client that does not say what it holds."""

@@ -29,6 +29,7 @@ class FaultKind(StrEnum):
     OUTAGE = "the database is away"  # value: steps
     RESTORE = "a backup is restored"
     HOST_LOST = "a host loses all that its client had"  # value: the host
+    SLEEP = "a host sleeps"  # value: s
     CANCEL = "the owner cancels a BOT"  # value: the BOT
 
 
@@ -39,7 +40,8 @@ _WEIGHTS = {
     FaultKind.KILL: 9, FaultKind.ERROR: 3, FaultKind.LOST_COMMIT: 3, FaultKind.INTERRUPT: 9,
     FaultKind.LOST_REQUEST: 2, FaultKind.LOST_REPLY: 5, FaultKind.REPEAT: 4, FaultKind.DELAY: 3,
     FaultKind.CLOCK: 2, FaultKind.DAMAGE: 1, FaultKind.OUTAGE: 1, FaultKind.RESTORE: 1,
-    FaultKind.HOST_LOST: 1.5, FaultKind.CANCEL: 0.2,
+    FaultKind.HOST_LOST: 1.5,
+    FaultKind.SLEEP: 2.5, FaultKind.CANCEL: 0.2,
 }  # fmt: skip
 _JUMPS = (-60, -3, 3, 40, 90, 600)  # s by which clocks are set
 

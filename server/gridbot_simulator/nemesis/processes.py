@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import psycopg
@@ -138,7 +138,11 @@ class WebProcess:
                 break
         else:
             answers = dict.fromkeys(batch, DatabaseAway("the database does not answer"))
+        now = self._around.clocks.steady()
         for token, message in batch.items():
+            if _may_wait(answers[token]) and now < message.due + message.request.wait:
+                self.arrived.append(replace(message, was_parked=True))
+                continue
             self._around.points.cross("reply")
             self._tell(message, answers[token])
 
@@ -149,7 +153,8 @@ class WebProcess:
             self._epoch = fetch_only_value(store, int, SQL["epoch"])
         requests = {token: message.request for token, message in batch.items()}
         before = store.commits
-        answers = transact(store, self._site.buffer, dispatcher, requests, ()).answers
+        parked = {token for token, message in batch.items() if message.was_parked}
+        answers = transact(store, self._site.buffer, dispatcher, requests, parked).answers
         if store.commits == before + 1:  # nobody has gone between
             for token, message in batch.items():
                 self._served(message, answers[token])
@@ -157,6 +162,10 @@ class WebProcess:
             if isinstance(answer, ReplyParts):
                 answer.epoch = self._epoch
         return answers
+
+
+def _may_wait(answer: Answer) -> bool:
+    return isinstance(answer, ReplyParts) and answer.may_wait
 
 
 class FeederProcess:

@@ -9,11 +9,13 @@ from itertools import count
 from gridbot_client.protocol.manifest import Manifest, Resources
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_simulator.nemesis import faults as of_faults
 from gridbot_simulator.nemesis import invariants
+from gridbot_simulator.nemesis import shape as of_shape
 from gridbot_simulator.nemesis.broken import InvariantBroken
 from gridbot_simulator.nemesis.buffer import FaultyBuffer
 from gridbot_simulator.nemesis.clients import OWNER, ClientMachine, SentRequest
-from gridbot_simulator.nemesis.faults import AT_POINTS, STEPS, Fault, FaultKind, draw
+from gridbot_simulator.nemesis.faults import AT_POINTS, STEPS, Fault, FaultKind
 from gridbot_simulator.nemesis.points import Killed, Points
 from gridbot_simulator.nemesis.processes import (
     Answer,
@@ -31,12 +33,11 @@ from gridbot_simulator.world.chance import stream
 
 BEGINS_AT = 1_767_225_600.0  # 2026-01-01
 _HOSTS, _STOCK = 6, 2  # the last ones have BOINC's client
-_QUORUMS = 1, 2, 2  # of BOTs
-_JOBS = 7  # of each BOT
-_POLICY = "Deadline = 60;ReplicationRequirements = NumberOfReplicas < 3 && Job.Age > 15;"
+_MANIFEST = Manifest("scientist", ("program", "{i}"), {"i": "int"}, resources=Resources())
 _SECONDS = 0.1, 2.0  # that pass between two steps
 _BACKUP_STEPS = 40  # between two backups
 _CALM_ROUNDS, _CALM_SECONDS = 2000, 2.0  # in which all must end once nothing fails any more
+_MOST_SLEEP = 200  # s
 # How often a process makes a pass.
 _WEB, _FEEDER, _CYCLE = 3.0, 2.0, 1.0
 
@@ -68,7 +69,7 @@ def live(
     `plant` is called with the story before it begins: tests plant defects so.  `is_told`: keep what
     happened, line by line.
     """
-    listed = draw(seed) if faults is None else faults
+    listed = of_faults.draw(seed) if faults is None else faults
     story = Story(seed, listed, is_told=is_told)
     if plant is not None:
         plant(story)
@@ -96,6 +97,7 @@ class Story:
         self._schedule = stream(seed, "schedule")
         self._seed, self._is_told = seed, is_told
         self._faults = sorted(faults)
+        self._shape = of_shape.draw(seed)
         self.lines: list[str] = []
         self.struck: dict[FaultKind, int] = {}
         self.step = 0
@@ -105,7 +107,7 @@ class Story:
         self.store = FaultyStore(self.tables, self.points)
         self.witness = Witness(self.tables)
         self.make_buffer: Callable[[ServerMachine], FaultyBuffer] = self._new_buffer
-        self._numbers = count(1)
+        self._numbers, self._bots = count(1), count(1)
         self._generations = count(1)
         self._active: list[str] = []  # names of those that make a pass now
         self._for_messages: list[Fault] = []  # faults that wait for one
@@ -119,7 +121,7 @@ class Story:
             for number in range(1, _HOSTS + 1)
         ]
         self._processes, self._weights = self._all_processes()
-        self._add_bots()
+        self.tables.owners[OWNER] = StoredOwner(OWNER, "scientist")
         for machine in self._machines:
             machine.join(self.tables, next(self._numbers), self._schedule.uniform(0, 5))
         self._backup = self.store.snapshot()
@@ -146,16 +148,18 @@ class Story:
         return self.make_buffer(site)
 
     def _new_buffer(self, site: ServerMachine) -> FaultyBuffer:
-        return FaultyBuffer(site.name, self.points, site.dead)
+        return FaultyBuffer(site.name, self.points, site.dead, self._shape.slots)
 
-    def _add_bots(self) -> None:
-        self.tables.owners[OWNER] = StoredOwner(OWNER, "scientist")
-        manifest = Manifest("scientist", ("program", "{i}"), {"i": "int"}, resources=Resources())
-        for number, quorum in enumerate(_QUORUMS, 1):
-            self.tables.bots[number] = StoredBot(
-                number, OWNER, f"bot{number}", _JOBS, _POLICY, manifest, self.tables.now,
-                quorum=quorum, watched=False,
-            )  # fmt: skip
+    def _submit(self) -> None:
+        """Let the BOTs of this step come."""
+        for coming in self._shape.bots:
+            if coming.step == self.step:
+                number = next(self._bots)
+                self.tables.bots[number] = StoredBot(
+                    number, OWNER, f"bot{number}", coming.jobs, coming.policy, _MANIFEST,
+                    self.tables.now, quorum=coming.quorum, watched=False,
+                )  # fmt: skip
+                self._tell(f"BOT {number} comes: {coming.jobs} jobs, quorum {coming.quorum}")
 
     def steady(self) -> float:
         """Seconds since the beginning."""
@@ -172,6 +176,7 @@ class Story:
         for self.step in range(STEPS):
             self._advance(self._schedule.uniform(*_SECONDS))
             (process,) = self._schedule.choices(self._processes, self._weights)
+            self._submit()
             due = self._begin_faults()
             self._send()
             self._pass(process, due)
@@ -274,8 +279,12 @@ class Story:
                 machine = self._machines[fault.value % len(self._machines)]
                 machine.join(self.tables, next(self._numbers), self._now + 1.0)
                 self._tell(f"{machine.host.name} is set up anew, as client {machine.client.id}")
+            case FaultKind.SLEEP:
+                machine = self._machines[fault.value % len(self._machines)]
+                machine.sleep(self._now, fault.value % _MOST_SLEEP)
+                self._tell(f"{machine.host.name} sleeps until {machine.awake_at:.0f} s")
             case FaultKind.CANCEL:
-                self._cancel(1 + fault.value % len(_QUORUMS))
+                self._cancel(fault.value)
             case _:
                 self._for_messages.append(fault)
         self.store.may_be_damaged = any(
@@ -292,11 +301,12 @@ class Story:
         self.store.restore(self._backup)
         self.witness.begin_epoch()
 
-    def _cancel(self, number: int) -> None:
-        bot = self.tables.bots[number]
-        if bot.state == "running":
+    def _cancel(self, value: int) -> None:
+        running = [bot for bot in self.tables.bots.values() if bot.state == "running"]
+        if running:
+            bot = running[value % len(running)]
             bot.state, bot.ended_at, bot.version = "cancelled", self.tables.now, bot.version + 1
-            self._tell(f"BOT {number} is cancelled")
+            self._tell(f"BOT {bot.id} is cancelled")
 
     def _strikes(self, kind: FaultKind) -> Fault | None:
         """The fault of this kind that waits for a message, which it takes."""

@@ -58,8 +58,10 @@ class Witness:
         return self._tables.find_lease(*name)
 
     def _is_over(self, name: ReplicaId) -> bool:
-        bot = self._tables.bots[name.bot]
-        return bot.state != "running" or (name.bot, name.seq) in self._tables.outcomes
+        bot = self._tables.bots.get(name.bot)  # None: it came after the backup that was restored
+        return (
+            bot is None or bot.state != "running" or (name.bot, name.seq) in self._tables.outcomes
+        )
 
     # ----------------------------------------------------------------------------- the owner
 

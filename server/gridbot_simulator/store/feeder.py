@@ -98,7 +98,13 @@ def give_back_jobs(tables: Tables, given: str, machine: str) -> None:
             found.hi > upto and found.machine != machine for found in ranges.values()
         ):
             continue
-        bot.fed = upto = max(upto, bot.gathered)
+        sent = [
+            seq + 1
+            for table in (tables.leases, tables.ended)
+            for of, seq in table
+            if of == bot.id and upto <= seq < bot.fed
+        ]
+        bot.fed = upto = max(upto, bot.gathered, *sent)
         for (number, lo), found in ranges.items():
             if lo >= upto:
                 del tables.ranges[number, lo]

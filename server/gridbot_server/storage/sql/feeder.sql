@@ -99,11 +99,15 @@ RETURNING bot, lo, hi
 
 -- name: give_back_jobs
 -- What was claimed last of a BOT can be claimed again, unless somebody claimed more meanwhile, or
--- may have it without a claim (`claim_gathering`).
+-- may have it without a claim (`claim_gathering`).  Not what was sent: a slot is ready again when the
+-- answer to the commit of its lease was lost.
 WITH given AS (
     SELECT * FROM json_to_recordset(%(given)s) AS r (bot bigint, fed bigint, upto bigint)
 ), moved AS (
-    UPDATE bot b SET fed = greatest(g.upto, b.gathered)
+    UPDATE bot b SET fed = greatest(
+           g.upto, b.gathered,
+           (SELECT max(seq) + 1 FROM lease WHERE bot = g.bot AND seq >= g.upto AND seq < g.fed),
+           (SELECT max(seq) + 1 FROM ended WHERE bot = g.bot AND seq >= g.upto AND seq < g.fed))
       FROM given g
      WHERE b.id = g.bot AND b.fed = g.fed
        AND NOT EXISTS (SELECT FROM feed_range f WHERE f.bot = b.id AND f.hi > g.upto
