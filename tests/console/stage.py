@@ -220,6 +220,11 @@ def _busy(conn: Connection, owner: int, clients: list[int], hostile: str) -> int
             sent_at=now - timedelta(seconds=20 + 17 * n),
         )  # fmt: skip
     conn.execute(
+        "INSERT INTO shown_output (bot, seq, replica, stream, begins, content, shown_until)"
+        " VALUES (%s, 46, 1, 'stderr', 70000, %s, now())",
+        [bot, f"cut line\nstep 1\x1b[31m of 9{hostile}\n".encode() + b"\xff\x00\n" * 400],
+    )
+    conn.execute(
         "INSERT INTO bot_stat (bot, writer, name, value)"
         " VALUES (%(bot)s, 'test', 'sent_first', 52), (%(bot)s, 'test', 'sent_error', 1),"
         " (%(bot)s, 'test', 'back', 44)",

@@ -175,6 +175,76 @@ def test_a_hidden_page_asks_for_nothing(scientist: Visitor, own_site: Site) -> N
     assert (polls, asked.value.method) == (0, "GET")
 
 
+def _prints(conn: db.Connection, content: str) -> None:
+    """What job 46 prints next arrives."""
+    conn.execute(
+        "UPDATE shown_output SET content = content || %s WHERE seq = 46 AND stream = 'stderr'",
+        [content.encode()],
+    )
+
+
+def test_what_a_job_prints_comes_to_its_page_without_a_reload(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/jobs/46")
+    page.evaluate("window.untouched = true")
+    log = page.locator("[data-part=live] pre")
+    for number in range(3):
+        _prints(conn, f"step {number}\n")
+        expect(log).to_contain_text(f"step {number}", timeout=60_000)
+    assert log.inner_text().endswith("step 0\nstep 1\nstep 2\n")
+    assert page.evaluate("window.untouched") is True
+
+
+def test_a_log_that_grows_stays_at_its_end_unless_somebody_reads_further_up(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/jobs/46")
+    log = page.locator("[data-part=live] pre")
+    left = "e => e.scrollHeight - e.clientHeight - e.scrollTop"
+    assert log.evaluate(left) <= 1
+    _prints(conn, "one more\n" * 50)
+    expect(log).to_contain_text("one more", timeout=60_000)
+    assert log.evaluate(left) <= 1
+    log.evaluate("e => { e.scrollTop = 40; }")
+    _prints(conn, "the last\n" * 50)
+    expect(log).to_contain_text("the last", timeout=60_000)
+    assert log.evaluate("e => e.scrollTop") == 40
+
+
+def test_a_page_of_a_job_has_its_client_send_and_once_hidden_no_more(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    looked = "SELECT max(shown_until) FROM shown_output WHERE seq = 46"
+    page = scientist.open(f"/bots/{own_site[1].busy}/jobs/46")
+    page.evaluate("""() => {
+        const add = document.addEventListener.bind(document);
+        document.addEventListener = (...given) => {
+            document.documentElement.dataset.waits = "yes";
+            add(...given);
+        };
+        Object.defineProperty(document, 'hidden', {get: () => window.away ?? true});
+    }""")
+    page.locator("html[data-waits]").wait_for(state="attached", timeout=60_000)  # no poll is out
+    before = conn.execute(looked).fetchone()
+    page.wait_for_timeout(3000)
+    assert conn.execute(looked).fetchone() == before
+    with page.expect_response("**?live", timeout=60_000):
+        page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    assert before and conn.execute(looked).fetchone() != before
+
+
+def test_another_owner_follows_nothing_of_a_job(own_site: Site, conn: db.Connection) -> None:
+    url, stage = own_site
+    conn.execute(
+        "UPDATE lease SET bot = %s, seq = 0 WHERE bot = %s AND seq = 46", [stage.others, stage.busy]
+    )
+    before = conn.execute("SELECT count(*) FROM shown_output").fetchone()
+    found = logged_in(url, stage.user_key).get(f"{url}/bots/{stage.others}/jobs/0?live")
+    assert found.status_code == 404
+    assert conn.execute("SELECT count(*) FROM shown_output").fetchone() == before
+
+
 def test_what_if_equals_the_explanation_and_applying_changes_the_version(
     scientist: Visitor, own_site: Site
 ) -> None:

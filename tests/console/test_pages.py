@@ -95,6 +95,15 @@ def test_all_figures_are_there_without_scripts(plain: Visitor, site: Site) -> No
     assert "theta is negative" in plain.open(f"/bots/{site[1].busy}/jobs/41").inner_text("main")
 
 
+def test_live_output_is_read_without_scripts_by_a_link(plain: Visitor, site: Site) -> None:
+    page = plain.open(f"/bots/{site[1].busy}/jobs/46")
+    page.click("text=Show what has come since")
+    text = page.locator("[data-part=live]").inner_text()
+    assert "step 1 of 9" + HOSTILE in text
+    assert "70\N{NARROW NO-BREAK SPACE}009 bytes before this are not shown" in text
+    assert "cut line" not in text and "31m" not in text and "\ufffd" in text
+
+
 def test_the_end_is_predicted_without_scripts(plain: Visitor, site: Site) -> None:
     page = plain.open(f"/bots/{site[1].busy}")
     page.click("text=Predict the end", timeout=60_000)

@@ -9,8 +9,9 @@ from tests.http.conftest import Person, Site
 from tests.system.deployment import eventually
 
 from gridbot_client.protocol.messages import MAX_PIECE_BYTES, ReplicaId
+from gridbot_server.api.live import watched_output
 from gridbot_server.cycles import live_output
-from gridbot_server.dispatch.live_output import MOST_BYTES, SQL
+from gridbot_server.dispatch.live_output import MOST_BYTES, SHOWN_BYTES, SQL
 from gridbot_server.storage import db
 from gridbot_server.storage.rows import encode
 
@@ -131,6 +132,100 @@ def test_a_job_that_there_is_not_is_named(site: Site, alice: Person) -> None:
     bot = _running(site, alice)
     answer = alice("POST", f"/api/v1/bots/{bot}/live", json={"job": 2})
     assert (answer.status_code, answer.json["detail"]) == (404, f"BOT {bot} has no job 2")
+
+
+def _pieces(site: Site, bot: int, at: int, content: bytes) -> dict[str, Any]:
+    piece = {
+        "bot": bot, "seq": 0, "replica": 1, "stream": "stdout", "at": at,
+        "content": base64.b64encode(content).decode(), "client": _runner(site, bot),
+    }  # fmt: skip
+    return {"pieces": encode([piece]), "most": MOST_BYTES, "shown": SHOWN_BYTES}
+
+
+def _runner(site: Site, bot: int) -> Any:
+    found = site.conn.execute("SELECT client FROM lease WHERE bot = %s", [bot]).fetchone()
+    assert found
+    return found[0]
+
+
+def _send(site: Site, bot: int, at: int, content: bytes) -> None:
+    for name in ("append", "append_shown"):
+        site.conn.execute(SQL[name], _pieces(site, bot, at, content))
+
+
+def _wanted(site: Site, bot: int) -> list[int]:
+    """From where on the client is to send."""
+    values = {"clients": [_runner(site, bot)], "most": MOST_BYTES, "limit": 100}
+    found = site.conn.execute(SQL["followed"], values).fetchall()
+    return [row[-1] for row in found if row[-2] == "stdout"]
+
+
+def _shown(site: Site, bot: int) -> tuple[int, bytes]:
+    found = watched_output(site.conn, bot, 0)
+    return next((item.begins, item.content) for item in found if item.stream == "stdout")
+
+
+def test_a_page_and_a_command_far_apart_do_not_disturb_each_other(
+    site: Site, alice: Person
+) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot, 5000)
+    assert _shown(site, bot) == (0, b"")
+    assert _wanted(site, bot) == [0, 5000]
+    _send(site, bot, 5000, b"command")
+    _send(site, bot, 0, b"page")
+    assert _stdout(_look(alice, bot, 5000)) == b"command"
+    assert _shown(site, bot) == (0, b"page")
+    assert _wanted(site, bot) == [4, 5007]
+
+
+def test_a_page_and_a_command_at_one_place_are_sent_it_once(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    _shown(site, bot)
+    assert _wanted(site, bot) == [0]
+    _send(site, bot, 0, b"both")
+    assert (_stdout(_look(alice, bot)), _shown(site, bot)) == (b"both", (0, b"both"))
+
+
+def test_what_pages_show_is_in_order_and_its_oldest_bytes_go(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _shown(site, bot)
+    _send(site, bot, 0, b"first")
+    _send(site, bot, 0, b"first")  # its reply was lost
+    _send(site, bot, 9, b"later")  # what comes before has not come
+    assert _shown(site, bot) == (0, b"first")
+    _send(site, bot, 5, bytes(SHOWN_BYTES - 2) + b"ab")
+    assert _shown(site, bot) == (5, bytes(SHOWN_BYTES - 2) + b"ab")
+    _send(site, bot, 5 + SHOWN_BYTES, b"cd")
+    assert _shown(site, bot) == (7, bytes(SHOWN_BYTES - 4) + b"abcd")
+
+
+def test_many_who_look_at_a_job_are_one_follower(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    for _ in range(50):
+        _shown(site, bot)
+    assert _wanted(site, bot) == [0]
+
+
+def test_nothing_is_asked_for_once_nobody_looks_and_it_goes_away(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _shown(site, bot)
+    assert site.conn.execute(SQL["followed_clients"]).fetchall() == [(_runner(site, bot),)]
+    site.conn.execute("UPDATE shown_output SET shown_until = now() - interval '1 s'")
+    assert _wanted(site, bot) == []
+    assert site.conn.execute(SQL["followed_clients"]).fetchall() == []
+    assert live_output.run_once(site.conn) == 2
+    assert site.conn.execute("SELECT count(*) FROM shown_output").fetchone() == (0,)
+
+
+def test_only_the_client_that_runs_a_replica_says_what_it_prints(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _shown(site, bot)
+    values = _pieces(site, bot, 0, b"forged")
+    site.conn.execute("UPDATE lease SET client = %s", [site.client_of(alice).id])
+    site.conn.execute(SQL["append_shown"], values)
+    assert _shown(site, bot) == (0, b"")
 
 
 def test_what_clients_send_is_locked_in_the_order_of_who_follows(

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from functools import partial
 
+from tests.console.test_entry import logged_in
 from tests.system.deployment import GRIDBOT, NO_COPIES, Deployment, eventually
 from tests.system.relay import relay
 
@@ -87,6 +88,28 @@ def test_a_cut_network_loses_nothing_and_keeps_the_order(running: Deployment) ->
     assert "".join(read(follower, "stderr")) == expected(1000, "error")
 
 
+def test_a_page_shows_what_a_job_prints_while_a_command_far_behind_reads_all(
+    running: Deployment,
+) -> None:
+    with relay(running.port) as network:
+        key = str(running.settings.operator_key_path)
+        running.client("page", "--cpus", "1", "--server", network.url, "--key-file", key)
+        gate = running.gate()
+        script = f'{LINES.format(200)}while test -e "$0"; do sleep 0.05; done'
+        bot = running.submit("--", "sh", "-c", script, str(gate.path), policy=NO_COPIES)
+        session = logged_in(running.url, running.settings.operator_key_path.read_text().strip())
+        address = f"{running.url}/bots/{bot}/jobs/0?live"
+        eventually(lambda: "line 20\n" in session.get(address).text, what="some lines")
+        network.is_open = False
+        eventually(lambda: printed(running, "page") > 100, what="lines that have not come")
+        follower = Follower(running, bot, "--job", "0")
+        network.is_open = True
+        eventually(lambda: expected(200) in session.get(address).text, what="all lines")
+        assert expected(200, "error") in session.get(address).text
+        gate.open()
+        assert follower.end()[0] == expected(200)
+
+
 def read(follower: Follower, stream: str = "stdout") -> list[str]:
     """The lines of a stream that have come to who follows."""
     pieces = [json.loads(line) for line in list(follower.lines)]
@@ -98,9 +121,9 @@ def has_read(follower: Follower, least: int) -> bool:
     return len(read(follower)) > least
 
 
-def printed(running: Deployment) -> int:
+def printed(running: Deployment, client: str = "cut") -> int:
     """How many lines the job has printed at its client."""
-    found = (running.folder / "cut").glob("*/*/stdout")
+    found = (running.folder / client).glob("*/*/stdout")
     return sum(path.read_bytes().count(b"\n") for path in found)
 
 

@@ -25,7 +25,6 @@ blueprint = Blueprint("live", __name__, url_prefix="/api/v1/bots/<int:bot>")
 _MOST_REPLICAS = 20  # that are followed at once
 _PATIENCE = timedelta(seconds=10)  # in which the next request of who follows must come
 
-_SHOWN_BYTES = 16 << 10  # of a stream, on a page
 _STREAMS = ("stdout", "stderr")
 
 
@@ -97,20 +96,16 @@ class WatchedStream(NamedTuple):
 
     replica: int
     stream: str
+    begins: int  # bytes of the stream before the content
     content: bytes
-
-    @property
-    def text(self) -> str:
-        """For people."""
-        return self.content.decode(errors="replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def watched_output(conn: Connection, bot: int, seq: int) -> list[WatchedStream]:
-    """Return what a job's replicas printed last, and ask clients for more."""
-    values = {
-        "bot": bot, "seq": seq, "limit": _MOST_REPLICAS, "patience": _PATIENCE,
-        "much": MOST_BYTES // 2, "shown": _SHOWN_BYTES,
-    }  # fmt: skip
+    """Return what a job's replicas printed last, and have their clients send more for 10 seconds.
+
+    Who follows the same job by `follow_output` is not disturbed.
+    """
+    values = {"bot": bot, "seq": seq, "limit": _MOST_REPLICAS, "patience": _PATIENCE}
     return fetch(conn, WatchedStream, SQL["watch"], values)
 
 

@@ -17,6 +17,7 @@ from gridbot_server.console import figures
 from gridbot_server.console.blueprint import blueprint, live
 from gridbot_server.console.bots import RunningReplica, WaitingCopy
 from gridbot_server.console.files import ReturnedFile, shown_outputs
+from gridbot_server.console.printed import PrintedText
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
@@ -47,7 +48,7 @@ def find_job(bot: int) -> BaseResponse:
 
 @blueprint.get("/bots/<int:bot>/jobs/<int:seq>")
 @auth.rule("console user")
-@live("job.html", seconds=2.0)
+@live("job.html", seconds=0.5)
 def job_page(bot: int, seq: int) -> dict[str, Any]:
     """Show a job."""
     details = details_of(bot)
@@ -73,7 +74,7 @@ def job_page(bot: int, seq: int) -> dict[str, Any]:
         "inputs": [item.get("name") for item in orjson.loads(job.inputs or "[]")],
         "logs": logs,
         "running": running,
-        "printed": printed,
+        "printed": [PrintedText.of(stream) for stream in printed if stream.content],
         "spans": figures.spans(
             [(log.how, log.sent_at, log.ended_at) for log in logs]
             + [("running", item.sent_at, None) for item in running],

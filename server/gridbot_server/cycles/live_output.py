@@ -1,4 +1,4 @@
-"""Output that nobody follows any more goes away."""
+"""Output that nobody follows or looks at any more goes away."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ SQL = sql.load("live_output.sql")
 
 
 def run_once(conn: Connection) -> int:
-    """Forget what was followed; return how many streams."""
-    return conn.execute(SQL["forget"]).rowcount
+    """Forget what was followed or shown; return how many streams."""
+    return sum(conn.execute(SQL[name]).rowcount for name in ("forget", "forget_shown"))

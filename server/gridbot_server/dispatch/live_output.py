@@ -21,6 +21,7 @@ from gridbot_server.storage.rows import array, encode, fetch, fetch_values
 SQL = sql.load("live_output.sql")
 
 MOST_BYTES = 512 << 10  # of one stream that nobody has read: no more is asked for
+SHOWN_BYTES = 32 << 10  # the last ones of a stream, for pages
 _LOOK_SECONDS = 0.5  # how often it is looked for whom somebody follows
 _BEAT_SECONDS = 1.0  # between the requests of a client that is followed
 
@@ -69,7 +70,9 @@ def _take(conn: Connection, exchanges: Sequence[Exchange]) -> None:
         for piece in exchange.request.live
     ]
     if pieces:
-        conn.execute(SQL["append"], {"pieces": encode(pieces), "most": MOST_BYTES})
+        values = {"pieces": encode(pieces), "most": MOST_BYTES, "shown": SHOWN_BYTES}
+        for name in ("append", "append_shown"):
+            conn.execute(SQL[name], values)
 
 
 def _tell(conn: Connection, clients: Set[int], replies: Mapping[int, ReplyParts]) -> None:

@@ -30,7 +30,11 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "planner": _PROCESSES,
         },
         "live_output.sql": dict.fromkeys(
-            ("append", "follow", "followed", "forget", "is_over", "running", "watch"), _FOR_PEOPLE
+            (
+                "append", "append_shown", "follow", "followed", "forget", "forget_shown",
+                "is_over", "running", "watch",
+            ),
+            _FOR_PEOPLE,
         ),
         "bans.sql": dict.fromkeys(
             (

@@ -90,11 +90,25 @@
     return field || part.querySelector("details[open] form") !== null;
   }
 
+  function isAtEnd(log) {
+    return log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  }
+
+  // Logs that grow stay at their ends, unless somebody reads further up.
+  function showLogs(root, places = new Map()) {
+    for (const log of root.querySelectorAll("[data-tail]")) {
+      log.scrollTop = Math.min(places.get(log.dataset.tail) ?? Infinity, log.scrollHeight);
+    }
+  }
+
   function exchange(old, fresh) {
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
     const place = focused ? [...old.querySelectorAll("a, button, summary, [tabindex]")].indexOf(focused) : -1;
     const scrolled = [...old.querySelectorAll(".wide")].map((wide) => wide.scrollLeft);
+    const logs = [...old.querySelectorAll("[data-tail]")];
+    const places = new Map(logs.map((log) => [log.dataset.tail, isAtEnd(log) ? Infinity : log.scrollTop]));
     old.replaceWith(fresh);
+    showLogs(fresh, places);
     fresh.querySelectorAll(".wide").forEach((wide, number) => { wide.scrollLeft = scrolled[number] ?? 0; });
     if (place >= 0) fresh.querySelectorAll("a, button, summary, [tabindex]")[place]?.focus({ preventScroll: true });
   }
@@ -108,6 +122,7 @@
       if (shown.some(isBusy)) return false;
       main.replaceChildren(...fresh.childNodes);
       remember();
+      showLogs(main);
     } else {
       const old = new Map(shown.map((part) => [part.dataset.part, part]));
       for (const part of partsOf(fresh)) {
@@ -151,7 +166,8 @@
 
   async function live(seconds) {
     for (;;) {
-      const wait = seconds * 1000 * (0.9 + 0.2 * Math.random()) * Math.min(10, 1 + failures);
+      const pace = Number(main.querySelector("[data-poll]")?.dataset.poll ?? seconds);
+      const wait = pace * 1000 * (0.9 + 0.2 * Math.random()) * Math.min(10, 1 + failures);
       await new Promise((wake) => setTimeout(wake, wait));
       if (document.hidden) await new Promise((wake) => document.addEventListener("visibilitychange", wake, { once: true }));
       try {
@@ -166,6 +182,7 @@
   remember();
   tellTimes();
   drawAll();
+  showLogs(main);
   setInterval(tellTimes, 20000);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let resizing;

@@ -2,7 +2,8 @@
 -- Who runs what somebody follows; nearly always nobody.  So leases are sought last: all of them would
 -- be looked at otherwise.
 WITH live AS MATERIALIZED (
-    SELECT DISTINCT bot, seq, replica FROM live_output WHERE followed_until > now()
+    SELECT bot, seq, replica FROM live_output WHERE followed_until > now()
+     UNION SELECT bot, seq, replica FROM shown_output WHERE shown_until > now()
 )
 SELECT DISTINCT lease.client FROM live
   JOIN lease ON (lease.bot, lease.seq, lease.replica) = (live.bot, live.seq, live.replica)
@@ -26,15 +27,44 @@ UPDATE live_output AS live SET content = live.content || decode(sent.content, 'b
      = (sent.bot, sent.seq, sent.replica, sent.stream)
    AND sent.at = live.begins + length(live.content) AND length(live.content) < %(most)s
 
+-- name: append_shown
+-- The same for what pages show: the oldest goes, so that there is room always.
+WITH sent AS MATERIALIZED (
+    SELECT shown.bot, shown.seq, shown.replica, shown.stream, x.at, x.content
+      FROM json_to_recordset(%(pieces)s) AS x (
+           bot bigint, seq bigint, replica int, stream text, at bigint, content text, client bigint)
+      JOIN lease ON (lease.bot, lease.seq, lease.replica) = (x.bot, x.seq, x.replica)
+           AND lease.client = x.client
+      JOIN shown_output AS shown
+           ON (shown.bot, shown.seq, shown.replica, shown.stream)
+            = (x.bot, x.seq, x.replica, x.stream)
+     ORDER BY shown.bot, shown.seq, shown.replica, shown.stream FOR NO KEY UPDATE OF shown
+)
+UPDATE shown_output AS shown SET (begins, content) = (
+       SELECT shown.begins + there.cut, substr(there.content, there.cut + 1)
+         FROM (SELECT whole.content, greatest(0, length(whole.content) - %(shown)s) AS cut
+                 FROM (SELECT shown.content || decode(sent.content, 'base64') AS content) AS whole
+              ) AS there)
+  FROM sent
+ WHERE (shown.bot, shown.seq, shown.replica, shown.stream)
+     = (sent.bot, sent.seq, sent.replica, sent.stream)
+   AND sent.at = shown.begins + length(shown.content)
+
 -- name: followed
--- From where on these clients are to send, where there is room for more.
-SELECT lease.client, live.bot, live.seq, live.replica, live.stream,
-       live.begins + length(live.content) AS at
-  FROM live_output AS live
-  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (live.bot, live.seq, live.replica)
- WHERE lease.client = ANY(%(clients)s::bigint[]) AND live.followed_until > now()
-   AND length(live.content) < %(most)s
- ORDER BY live.bot, live.seq, live.replica, live.stream LIMIT %(limit)s
+-- From where on these clients are to send, where there is room for more; once where a page and a
+-- command are at the same place.
+WITH wanted AS MATERIALIZED (
+    SELECT bot, seq, replica, stream, begins + length(content) AS at FROM live_output
+     WHERE followed_until > now() AND length(content) < %(most)s
+     UNION
+    SELECT bot, seq, replica, stream, begins + length(content) FROM shown_output
+     WHERE shown_until > now()
+)
+SELECT lease.client, wanted.bot, wanted.seq, wanted.replica, wanted.stream, wanted.at
+  FROM wanted
+  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (wanted.bot, wanted.seq, wanted.replica)
+ WHERE lease.client = ANY(%(clients)s::bigint[])
+ ORDER BY wanted.bot, wanted.seq, wanted.replica, wanted.stream, wanted.at LIMIT %(limit)s
 
 -- name: running
 SELECT seq, replica FROM lease
@@ -67,29 +97,25 @@ RETURNING seq, replica, stream, begins, content
 
 -- name: watch
 -- The last bytes of a job's streams, for a page that shows them anew and anew.
-WITH watched AS (
-    INSERT INTO live_output AS live (bot, seq, replica, stream, begins, followed_until)
-    SELECT bot, seq, replica, stream, 0, now() + %(patience)s
-      FROM (SELECT bot, seq, replica FROM lease
-             WHERE bot = %(bot)s AND seq = %(seq)s AND client <> 0
-             ORDER BY replica LIMIT %(limit)s) AS running
-     CROSS JOIN unnest(ARRAY['stdout', 'stderr']) AS stream
-     ORDER BY replica, stream
-    ON CONFLICT (bot, seq, replica, stream) DO UPDATE
-       SET followed_until = EXCLUDED.followed_until,
-           begins = CASE WHEN length(live.content) < %(much)s THEN live.begins
-                         ELSE live.begins + length(live.content) - %(shown)s END,
-           content = CASE WHEN length(live.content) < %(much)s THEN live.content
-                          ELSE substr(live.content, length(live.content) - %(shown)s + 1) END
-    RETURNING replica, stream, content
-)
-SELECT replica, stream, substr(content, greatest(1, length(content) - %(shown)s + 1)) AS content
-  FROM watched WHERE length(content) > 0 ORDER BY replica, stream DESC
+INSERT INTO shown_output AS shown (bot, seq, replica, stream, shown_until)
+SELECT bot, seq, replica, stream, now() + %(patience)s
+  FROM (SELECT bot, seq, replica FROM lease
+         WHERE bot = %(bot)s AND seq = %(seq)s AND client <> 0
+         ORDER BY replica LIMIT %(limit)s) AS running
+ CROSS JOIN unnest(ARRAY['stdout', 'stderr']) AS stream
+ ORDER BY replica, stream
+ON CONFLICT (bot, seq, replica, stream) DO UPDATE SET shown_until = EXCLUDED.shown_until
+RETURNING replica, stream, begins, content
 
 -- name: forget
 -- A stream that is written to right now goes next time.
 DELETE FROM live_output WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM live_output WHERE followed_until < now() FOR UPDATE SKIP LOCKED))
+
+-- name: forget_shown
+-- The same of what pages showed.
+DELETE FROM shown_output WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM shown_output WHERE shown_until < now() FOR UPDATE SKIP LOCKED))
 
 -- name: is_over
 -- Nothing of a job that the BOT does not have.
