@@ -193,9 +193,6 @@ DEFECTS: Mapping[str, tuple[Defect, str]] = MappingProxyType(
             kept_by_rollbacks("credit", "owners_credit"),
             "hosts_have_the_credit_of_their_valid_replicas",
         ),
-        "what was taken over is given back": (
-            taken_over_and_given_back, "only_fed_jobs_were_sent",
-        ),
         "a stale epoch": (stale_epoch, "a_reply_is_of_this_epoch"),
         "a recalled result told as final": (told_before_commit, "what_was_told_is_final"),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.simulation.planted import DEFECTS
+from tests.simulation.planted import DEFECTS, taken_over_and_given_back
 
 from gridbot_server.storage import sql
 from gridbot_simulator.nemesis import invariants
@@ -38,6 +38,14 @@ def test_a_planted_defect_is_found_by_its_invariant(
     assert first is not None, f"not found within {MOST_SEEDS} seeds"
     assert first.violation is not None
     assert first.violation.name == invariant
+
+
+def test_a_defect_that_seeds_found_is_found_again_where_it_is_planted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = live(76, plant=lambda story: taken_over_and_given_back(story, monkeypatch)).violation
+    assert found is not None
+    assert found.name == "only_fed_jobs_were_sent"
 
 
 def seeds() -> Sequence[int]:
