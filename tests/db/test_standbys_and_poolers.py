@@ -51,15 +51,20 @@ def cancelling(dsn: str) -> Iterator[None]:
 def test_a_commit_that_no_standby_has_is_an_error_and_not_acknowledged(cluster: Postgres) -> None:
     with db.connect(cluster.dsn, autocommit=True) as conn:
         conn.execute("CREATE TABLE report (n int)")
+        conn.execute("CREATE TABLE probe (n int)")
         conn.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         conn.execute("SELECT pg_reload_conf()")
 
         def waits() -> bool:
-            row = conn.execute("SHOW synchronous_standby_names").fetchone()
-            return row == ("nobody",)
+            # Not the setting, which a session has before the process that makes commits wait.
+            try:
+                conn.execute("INSERT INTO probe VALUES (1)")
+            except db.NotReplicated:
+                return True
+            return False
 
-        eventually(waits, what="the new setting")
         with cancelling(cluster.dsn):
+            eventually(waits, what="the new setting")
             with pytest.raises(db.NotReplicated):
                 conn.execute("INSERT INTO report VALUES (1)")
             with pytest.raises(db.NotReplicated), conn.transaction():
