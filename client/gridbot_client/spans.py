@@ -6,6 +6,7 @@ OpenTelemetry's packages are an extra (`gridbot[otel]`), and are imported with t
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
+TIMEOUT = "OTEL_EXPORTER_OTLP_TIMEOUT"  # s
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 _MOST_QUEUED = 2048
 _BATCH = 256
-_SEND_SECONDS = 5.0  # for a batch, attempts included
+_SEND_SECONDS = 5.0  # for a batch, attempts included, unless TIMEOUT says another time
+_CLOSE_SECONDS = 2.0  # the same for what is queued at the end
+_MOST_SECONDS = 600.0  # that TIMEOUT may say
 _GATHER_SECONDS = 0.5  # that a span waits for others
 
 
@@ -83,8 +87,9 @@ class Spans:
         if lost:
             self._count(0, lost)
 
-    def close(self, seconds: float = 2.0) -> None:
-        """Send what is queued, for at most so many seconds."""
+    def close(self) -> None:
+        """Send what is queued, for a moment."""
+        seconds = _patience(_CLOSE_SECONDS)
         with self._lock:
             self._is_closed = True
             sender = self._sender
@@ -141,11 +146,20 @@ def spans_of(service: str, environment: Mapping[str, str]) -> Spans | None:
     return Spans(service) if is_wanted and is_available() else None
 
 
+def _patience(usual: float) -> float:
+    """Seconds that a collector has; `usual` unless the environment says others that can be."""
+    try:
+        seconds = float(os.environ.get(TIMEOUT, ""))
+    except ValueError:
+        return usual
+    return seconds if 0 < seconds <= _MOST_SECONDS else usual
+
+
 def _exporter(endpoint: str | None) -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     where = None if endpoint is None else f"{endpoint.rstrip('/')}/v1/traces"
-    return OTLPSpanExporter(where, timeout=_SEND_SECONDS)
+    return OTLPSpanExporter(where, timeout=_patience(_SEND_SECONDS))
 
 
 def _resource(service: str) -> Resource:

@@ -9,6 +9,8 @@ import pytest
 from tests.collector import Collector, Taken, collector
 from tests.system.deployment import NO_COPIES, Deployment, deployment, eventually
 
+from gridbot_client.spans import TIMEOUT
+
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE, SPAN = CALLER.split("-")[1:3]
 TRACED_JOBS = 2
@@ -25,6 +27,7 @@ def there() -> Iterator[Collector]:
 def traced(there: Collector) -> Iterator[Deployment]:
     with deployment() as made:
         made.configure(otlp_endpoint=there.url, traced_jobs=TRACED_JOBS, web_workers=2)
+        made.env[TIMEOUT] = "300"  # a busy machine has its time to send spans
         made.start()
         made.client(
             "one", "--cpus", "2", env={**made.env, "OTEL_EXPORTER_OTLP_ENDPOINT": there.url}

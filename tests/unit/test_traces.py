@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from tests.collector import collector
@@ -18,10 +19,16 @@ from gridbot_client.protocol.messages import (
     encode_reply,
 )
 from gridbot_client.protocol.traces import Trace, TracedBot, read_traceparent
-from gridbot_client.spans import Spans, TraceSpan, spans_of
+from gridbot_client.spans import TIMEOUT, Spans, TraceSpan, spans_of
 
 GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID, PARENT = GOOD.split("-")[1:3]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine has its time to send spans."""
+    monkeypatch.setenv(TIMEOUT, "300")
 
 
 def span(number: int = 1) -> TraceSpan:
@@ -72,7 +79,7 @@ def test_spans_are_sent_before_the_end() -> None:
     with collector() as there:
         spans = Spans("me", there.url)
         spans.add([span(1), span(2)])
-        spans.close(60.0)
+        spans.close()
     assert [taken.id for taken in there.spans] == [(1).to_bytes(8).hex(), (2).to_bytes(8).hex()]
     assert {taken.service for taken in there.spans} == {"me"}
 
@@ -83,8 +90,38 @@ def test_spans_that_a_collector_refuses_are_counted() -> None:
         there.answer = 400
         spans = Spans("me", there.url, lambda sent, lost: counted.append((sent, lost)))
         spans.add([span()])
-        spans.close(60.0)
+        spans.close()
     assert counted == [(0, 1)]
+
+
+@pytest.mark.parametrize("seconds", ["soon", "nan", "1e9"])
+def test_a_time_that_cannot_be_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    gate, asked = threading.Event(), threading.Event()
+    monkeypatch.setenv(TIMEOUT, seconds)
+
+    def hold() -> None:
+        asked.set()
+        gate.wait(600.0)
+
+    with collector() as there:
+        there.hold = hold
+        spans = Spans("me", there.url)
+        spans.add([span()])
+        assert asked.wait(60.0)
+        spans.close()  # does not wait for the gate
+        assert not there.bodies
+        gate.set()
+
+
+def test_a_command_waits_for_its_collector_as_long_as_the_environment_says() -> None:
+    with collector() as there:
+        there.hold = lambda: time.sleep(3.0)  # longer than is usual
+        spans = Spans("me", there.url)
+        spans.add([span()])
+        spans.close()
+    assert len(there.spans) == 1
 
 
 def test_while_a_collector_hangs_spans_are_lost_and_nobody_waits() -> None:
@@ -92,7 +129,7 @@ def test_while_a_collector_hangs_spans_are_lost_and_nobody_waits() -> None:
 
     def hold() -> None:
         asked.set()
-        gate.wait(60.0)
+        gate.wait(600.0)
 
     with collector() as there:
         there.hold = hold
@@ -102,7 +139,7 @@ def test_while_a_collector_hangs_spans_are_lost_and_nobody_waits() -> None:
         spans.add([span(number) for number in range(1, 3001)])
         assert counted[0] == (0, 3000 - 2048)
         gate.set()
-        spans.close(60.0)
+        spans.close()
 
 
 def test_without_a_collector_nothing_is_imported_and_a_good_trace_is_handed_on() -> None:
