@@ -28,9 +28,12 @@ class PrintedText(NamedTuple):
 
     @classmethod
     def of(cls, found: WatchedStream) -> PrintedText:
-        """Return the text of a stream; where its beginning was cut, from a whole line on."""
+        """Return the text of a stream; where its beginning was cut, from a whole line on.
+
+        A last line that is longer than what is kept is shown as far as it is here.
+        """
         begins, content = found.begins, found.content
-        if begins and (cut := content.find(b"\n") + 1):
+        if begins and (cut := content.find(b"\n", 0, -1) + 1):
             begins, content = begins + cut, content[cut:]
         return cls(found.replica, found.stream, begins, plain(content))
 

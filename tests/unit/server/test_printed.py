@@ -36,3 +36,5 @@ def test_a_text_whose_beginning_was_cut_begins_with_a_whole_line() -> None:
     assert (whole.before, whole.text) == (0, "first\nsecond\n")
     without = PrintedText.of(WatchedStream(1, "stdout", 100, b"no end of a line"))
     assert (without.before, without.text) == (100, "no end of a line")
+    long = PrintedText.of(WatchedStream(1, "stdout", 100, b"the end of a long line\n"))
+    assert (long.before, long.text) == (100, "the end of a long line\n")
