@@ -163,6 +163,9 @@ class TracedReplicas:
         """Send what was noted: it is committed."""
         noted, self._noted = self._noted, []
         self._tracing.send(noted)
+        if len(self._bots) > _MOST_KNOWN:  # not before: what is noted together needs its BOTs
+            self._bots.clear()
+            self._wrong.clear()
 
     def forget(self) -> None:
         """Drop what was noted: it is rolled back."""
@@ -201,9 +204,6 @@ class TracedReplicas:
         return found
 
     def _learn(self, conn: Connection, bots: Collection[int]) -> None:
-        if len(self._bots) > _MOST_KNOWN:
-            self._bots.clear()
-            self._wrong.clear()
         if not (new := [bot for bot in bots if bot not in self._bots]):
             return
         self._bots.update(dict.fromkeys(new))
