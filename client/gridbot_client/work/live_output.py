@@ -18,14 +18,19 @@ from gridbot_client.work.slots import ReplicaSlot
 def pieces(
     followed: Iterable[Followed], running: Mapping[ReplicaId, ReplicaSlot]
 ) -> list[LiveOutput]:
-    """What there is of the streams that are followed, bounded in each and in all."""
+    """What there is of the streams that are followed, bounded in each and in all.
+
+    Each has an equal share of what the others before it leave: none holds back those behind it.
+    """
+    wanted = [
+        (id, item)
+        for item in followed
+        if (id := ReplicaId(item.bot, item.seq, item.replica)) in running
+    ]
     found, left = [], MAX_LIVE_BYTES
-    for item in followed:
-        id = ReplicaId(item.bot, item.seq, item.replica)
-        if id not in running or left <= 0:
-            continue
-        slot = running[id]
-        content = _read(slot, item.stream, item.at, min(MAX_PIECE_BYTES, left))
+    for number, (id, item) in enumerate(wanted):
+        slot, share = running[id], left // (len(wanted) - number)
+        content = _read(slot, item.stream, item.at, min(MAX_PIECE_BYTES, share))
         # Looked at afterwards: what has ended may be put together with earlier parts meanwhile.
         if content and slot.was_started:
             found.append(LiveOutput(id, item.stream, item.at, content))
