@@ -45,6 +45,18 @@ def all_told(there: Collector, bot: int, name: str, count: int) -> None:
     eventually(lambda: len(of_bot(there, bot, name)) == count, what=name)
 
 
+def received_of(there: Collector, bot: int) -> Taken:
+    """The server's span of a submission: that of another process, which may come last."""
+
+    def found() -> list[Taken]:
+        made = there.named("submission")
+        return [span for span in made if span.attributes["gridbot.bot"] == bot]
+
+    eventually(lambda: bool(found()), what="the server's span of the submission")
+    (received,) = found()
+    return received
+
+
 def submit(server: Deployment, *arguments: str, **variables: str) -> int:
     server.file("policy.ad", NO_COPIES)
     options = ["--policy", str(server.folder / "policy.ad"), *arguments]
@@ -63,11 +75,8 @@ def test_submission_lease_run_report_and_verdict_are_one_trace(
     traced.wait(bot)
     for kind in ("queued", "leased", "run", "reported"):
         all_told(there, bot, kind, TRACED_JOBS)
-    eventually(lambda: there.named("submission"), what="the server's span of the submission")
     (submitted,) = (span for span in there.named("gridbot submit") if span.parent == SPAN)
-    (received,) = (
-        span for span in there.named("submission") if span.attributes["gridbot.bot"] == bot
-    )
+    received = received_of(there, bot)
     assert received.parent == submitted.id
     assert submitted.start <= received.start <= received.end <= submitted.end
     replicas = {(job, 1) for job in range(TRACED_JOBS)}
@@ -108,9 +117,7 @@ def test_failures_beyond_the_first_jobs_are_told_too_and_no_more_than_these(
     traced.wait(bot)
     first = {(0, 1), (1, 1)}
     all_told(there, bot, "reported", 2 * TRACED_JOBS)
-    (received,) = (
-        span for span in there.named("submission") if span.attributes["gridbot.bot"] == bot
-    )
+    received = received_of(there, bot)
     assert received.parent == SPAN  # without a collector of its own, the command hands it on
     all_told(there, bot, "leased", 2 * TRACED_JOBS)
     leased, reported = of_bot(there, bot, "leased"), of_bot(there, bot, "reported")
