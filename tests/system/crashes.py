@@ -72,6 +72,7 @@ class Load:
     _stop: threading.Event = field(default_factory=threading.Event)
     _drain: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _submitter: threading.Thread | None = None
 
     def start(self) -> None:
         """Let them begin."""
@@ -81,11 +82,13 @@ class Load:
             client = BareClient.join(self.server.url, self.server.operator_key, f"load{number}")
             player = _Player(self, client.token, random.Random(f"{self.seed}:{number}"))
             self._run(player.play)
-        self._run(self._keep_busy)
+        self._submitter = self._run(self._keep_busy)
 
     def drain(self) -> None:
         """Submit no more, and wait until every BOT is done."""
         self._drain.set()
+        assert self._submitter is not None, "it was started"
+        self._submitter.join()  # it may be about to submit a BOT, when all others are done
         left = "SELECT count(*) FROM bot WHERE state <> 'done'"
         eventually(lambda: self.server.rows(left) == [(0,)], 60, "the end of all BOTs")
 
@@ -120,7 +123,7 @@ class Load:
         """Sleep, unless the load is over."""
         self._stop.wait(seconds)
 
-    def _run(self, play: Callable[[], None]) -> None:
+    def _run(self, play: Callable[[], None]) -> threading.Thread:
         def run() -> None:
             try:
                 play()
@@ -129,8 +132,10 @@ class Load:
             except BaseException as error:  # told to whoever waits for the threads
                 self.errors.append(error)
 
-        self._threads.append(threading.Thread(target=run, daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
     def _keep_busy(self) -> None:
         with requests.Session() as session, self.server.session() as scientist:
