@@ -12,7 +12,7 @@ from tests.console.browser import Visitor
 from tests.console.stage import Stage
 from tests.console.test_entry import HTML, logged_in, token_in
 
-from gridbot_server.console.shared import SharedContents
+from gridbot_server.console.shared import PollAnswer, SharedContents
 from gridbot_server.http import sessions
 from gridbot_server.signing.keys import token_hash
 from gridbot_server.storage import db
@@ -81,6 +81,13 @@ def test_forms_in_shared_pages_are_each_sessions_own(own_site: Site) -> None:
     assert not any("form-token-" in page for page in pages)
 
 
+def polled(
+    shared: SharedContents, path: str, cookie: str = "cookie", *, may_wait: bool = True
+) -> PollAnswer | None:
+    """What the open page of a session gets that shows nothing yet."""
+    return shared.poll(path, f"a=b; {sessions.COOKIE}={cookie}", "", may_wait=may_wait)
+
+
 def test_many_viewers_of_a_page_cost_one_computation_a_second() -> None:
     now, made = [100.0], []
     shared = SharedContents(clock=lambda: now[0])
@@ -106,8 +113,8 @@ def test_contents_are_bounded_in_bytes_and_none_is_kept_that_is_shown_no_more() 
     for bot in range(2, 30):
         shared.get(f"/bots/{bot}", "ada", 60.0, lambda: ("title", bytes(900)))
         now[0] += 0.1
-        kept = [shared.poll(f"/bots/{n}", "cookie") for n in range(1, 30)]
-        assert sum(len(found[0].html) for found in kept if found) <= 10_000
+        kept = [polled(shared, f"/bots/{n}") for n in range(1, 30)]
+        assert sum(len(found.html or b"") for found in kept if found) <= 10_000
         assert kept[bot - 1] is not None
     assert kept[0] is None
 
@@ -116,14 +123,14 @@ def test_polls_are_answered_from_memory_only_for_sessions_that_were_good_just_no
     now = [100.0]
     shared = SharedContents(clock=lambda: now[0])
     shared.get("/bots/7", "ada", 60.0, lambda: ("title", b"content"))
-    assert shared.poll("/bots/7", "cookie") is None
+    assert polled(shared, "/bots/7") is None
     shared.remember("cookie", ["everybody", "ada"])
-    assert shared.poll("/bots/7", "cookie") is not None
-    assert shared.poll("/bots/8", "cookie") is None
+    assert polled(shared, "/bots/7") is not None
+    assert polled(shared, "/bots/8") is None
     shared.remember("other", ["bob"])
-    assert shared.poll("/bots/7", "other") is None
+    assert polled(shared, "/bots/7", "other") is None
     now[0] += 6.0
-    assert shared.poll("/bots/7", "cookie") is None
+    assert polled(shared, "/bots/7") is None
 
 
 def test_whether_sessions_are_good_is_asked_for_all_viewers_together() -> None:
@@ -134,19 +141,38 @@ def test_whether_sessions_are_good_is_asked_for_all_viewers_together() -> None:
         return cookies - ended if isinstance(cookies, set) else ()
 
     shared = SharedContents(clock=lambda: now[0], still_good=still_good)
-    cookies = [f"cookie {n}" for n in range(500)]
+    cookies = [f"cookie-{n}" for n in range(500)]
     for cookie in cookies:
         shared.remember(cookie, ["ada"])
     for _ in range(10):
         shared.get("/bots/7", "ada", 4.0, lambda: ("title", b"content"))
-        assert all(shared.poll("/bots/7", cookie) for cookie in cookies)
+        assert all(polled(shared, "/bots/7", cookie) for cookie in cookies)
         now[0] += 3.0
     assert len(asked) <= 6
     ended.add(cookies[0])
     now[0] += 6.0
     shared.get("/bots/7", "ada", 4.0, lambda: ("title", b"content"))
-    assert shared.poll("/bots/7", cookies[1]) is not None
-    assert shared.poll("/bots/7", cookies[0]) is None
+    assert polled(shared, "/bots/7", cookies[1]) is not None
+    assert polled(shared, "/bots/7", cookies[0]) is None
+
+
+def test_who_may_not_wait_does_not_ask_whether_sessions_are_good() -> None:
+    now, asked = [100.0], []
+
+    def still_good(cookies: Collection[str]) -> Collection[str]:
+        asked.append(now[0])
+        return cookies
+
+    shared = SharedContents(clock=lambda: now[0], still_good=still_good)
+    shared.remember("cookie", ["ada"])
+    shared.get("/bots/7", "ada", 60.0, lambda: ("title", b"content"))
+    assert polled(shared, "/bots/7", may_wait=False) is not None
+    now[0] += 6.0
+    assert polled(shared, "/bots/7", may_wait=False) is None
+    assert not asked
+    assert polled(shared, "/bots/7") is not None
+    assert polled(shared, "/bots/7", may_wait=False) is not None
+    assert len(asked) == 1
 
 
 def test_a_session_is_good_until_it_its_key_or_its_time_ends(

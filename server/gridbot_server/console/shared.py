@@ -1,9 +1,10 @@
 """What live pages show: computed once a second, for all who look at the same page.
 
-A page that is open asks again every few seconds with `?live`, and says which content it has.
-`FastPolls` answers that from memory, before Flask sees it, as long as somebody asked for the same a
-moment ago.  Whether the sessions that ask are still good is asked of the database for all of them
-together.  So five hundred open pages of one BOT cost hardly more than one.
+A page that is open asks again every few seconds with `?live`, and says which content it has.  The
+loop of the web process answers that from memory, without a thread (`web/worker.py`), as long as
+somebody asked for the same a moment ago.  Whether the sessions that ask are still good is asked of
+the database for all of them together, by the thread of one: see `FastPolls`.  So five hundred open
+pages of one BOT cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Protocol, TypeVar, cast
@@ -20,6 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 from gridbot_server.http import answers
 from gridbot_server.http.sessions import COOKIE, form_token
 
+CONTENT_TYPE = "text/html; charset=utf-8"
 POLL_SECONDS = 3  # between two polls of an open page
 _VIEWER_SECONDS = 5.0  # for which a session that was good is taken as good for polls
 _MOST_CONTENTS, _MOST_VIEWERS = 2000, 20_000
@@ -46,6 +48,14 @@ class PageContent:
         """Return the content of these bytes."""
         etag = f'"{hashlib.blake2b(html, digest_size=12).hexdigest()}"'
         return cls(title, html, made_at, seconds, etag)
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer:
+    """What a poll gets."""
+
+    headers: Mapping[str, str]
+    html: bytes | None  # None: nothing is new
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +128,26 @@ class SharedContents:
         """Compute everything anew, so that who has just changed something sees that."""
         self._contents, self._values = {}, {}
 
-    def poll(self, path: str, cookie: str) -> tuple[PageContent, bytes] | None:
-        """Return what a poll gets, and the form token of its session; None if Flask must tell."""
+    def poll(
+        self, path: str, cookies: str, etag: str, *, may_wait: bool = True
+    ) -> PollAnswer | None:
+        """Answer a poll of who shows the content `etag`; None if Flask must.
+
+        Unless it `may_wait`, the database is not asked whether its session is still good.
+        """
+        cookie = _cookie(cookies)
         viewer = self._viewers.get(cookie)
         if viewer is None:
             return None
         self._polled.add(cookie)
-        if not self._is_good(viewer) and not self._check_polled(cookie):
+        if not self._is_good(viewer) and not (may_wait and self._check_polled(cookie)):
             return None
         for whose in viewer.sees:
             found = self._contents.get((path, whose))
             if found and self._is_fresh(found):
-                return found, viewer.form_token
+                is_known = etag == found.etag
+                body = None if is_known else self.filled(found, viewer.form_token)
+                return PollAnswer({**answers.HARDENING, "ETag": found.etag}, body)
         return None
 
     def _is_good(self, viewer: _Viewer) -> bool:
@@ -187,7 +205,7 @@ Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 class FastPolls:
-    """Answers polls from memory where it can; all else is for the application."""
+    """Answers in a thread the polls that the loop may not or cannot read; the rest is for Flask."""
 
     def __init__(self, app: Wsgi, contents: SharedContents) -> None:
         self._app, self._contents = app, contents
@@ -195,28 +213,27 @@ class FastPolls:
     def __call__(self, environ: dict[str, Any], start: _StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         if environ.get("QUERY_STRING") == "live" and environ["REQUEST_METHOD"] == "GET":
-            found = self._contents.poll(environ["PATH_INFO"], _cookie(environ))
+            cookies, etag = environ.get("HTTP_COOKIE", ""), environ.get("HTTP_IF_NONE_MATCH", "")
+            found = self._contents.poll(environ["PATH_INFO"], cookies, etag)
             if found is not None:
-                return self._answer(environ, start, *found)
+                return _answered(found, start)
         return self._app(environ, start)
 
-    def _answer(
-        self, environ: dict[str, Any], start: _StartResponse, content: PageContent, token: bytes
-    ) -> Iterable[bytes]:
-        headers = [*answers.HARDENING.items(), ("ETag", content.etag)]
-        if environ.get("HTTP_IF_NONE_MATCH") == content.etag:
-            start("304 NOT MODIFIED", headers)
-            return []
-        body = self._contents.filled(content, token)
-        length = ("Content-Length", str(len(body)))
-        start("200 OK", [*headers, ("Content-Type", "text/html; charset=utf-8"), length])
-        return [body]
+
+def _answered(found: PollAnswer, start: _StartResponse) -> Iterable[bytes]:
+    headers = list(found.headers.items())
+    if found.html is None:
+        start("304 NOT MODIFIED", headers)
+        return []
+    length = ("Content-Length", str(len(found.html)))
+    start("200 OK", [*headers, ("Content-Type", CONTENT_TYPE), length])
+    return [found.html]
 
 
-def _cookie(environ: dict[str, Any]) -> str:
-    """Return the session's cookie of a request, "" without one."""
+def _cookie(cookies: str) -> str:
+    """Return the session's cookie of those of a request, "" without one."""
     try:
-        found = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
+        found = SimpleCookie(cookies).get(COOKIE)
     except CookieError:
         return ""
     return found.value if found else ""

@@ -1,7 +1,8 @@
-"""Gunicorn's threaded worker with a fast path for requests for work.
+"""Gunicorn's threaded worker with a fast path for requests for work, and for polls of open pages.
 
 The event loop itself reads a plain request for work, passes it to the engine, and sends the answer
-after the commit: no thread waits meanwhile.  Every other request goes to the threads unread.
+after the commit: no thread waits meanwhile.  It answers the poll of an open page if what that shows
+is known.  Every other request goes to the threads unread.
 """
 
 # Theory of operation
@@ -20,7 +21,8 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 # is non-blocking, and the engine and the session only queue.
 #
 # How a request is told apart: the loop peeks (MSG_PEEK) at what has arrived and consumes it only
-# if it is a whole request in the plain form of `fast_http`.  Otherwise all bytes stay in the kernel
+# if it is a whole request in the plain form of `fast_http`, for work, or the poll of a page whose
+# content is in memory (`console/shared.py`).  Otherwise all bytes stay in the kernel
 # for gunicorn's parser in a thread.  For the rest of a head, or of a body that fits into the
 # socket's buffer, the loop waits without a thread: SO_RCVLOWAT makes the poller silent until enough
 # bytes are there.  Longer bodies are read by `_senders`, so that whoever sends one slowly keeps
@@ -82,6 +84,7 @@ import time
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -91,6 +94,7 @@ from gridbot_server.api.boinc.session import SESSION
 from gridbot_server.api.rpc import UNCHECKED_BYTES, gate_of
 from gridbot_server.boinc.protocol import peek
 from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
+from gridbot_server.console.shared import CONTENT_TYPE, SharedContents
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
@@ -154,7 +158,7 @@ class WebWorker(ConnectionWorker):
         """Route a request; `data` is what has arrived of it, still in the kernel."""
         if not data:
             self.hang_up(conn)
-        elif self._serve_here(conn, data, waited):
+        elif self._serve_here(conn, data, waited) or self._answer_poll(conn, data):
             pass
         elif data[0] == _TLS_HANDSHAKE:
             conn.sock.recv(len(data))
@@ -265,6 +269,25 @@ class WebWorker(ConnectionWorker):
             self._admit(conn, plain, data)
         return True
 
+    def _answer_poll(self, conn: Any, data: bytes) -> bool:
+        """Answer the poll of an open page from memory; False if a thread must."""
+        poll = fast_http.read_poll(data)
+        if poll is None:
+            return False
+        pages: SharedContents = self.wsgi.extensions["gridbot_console"]
+        found = pages.poll(poll.path, poll.cookies, poll.etag, may_wait=False)
+        if found is None:
+            return False
+        conn.sock.recv(poll.size)
+        _make_ready(conn)
+        keep = self._keeps
+        if found.html is None:
+            answer = fast_http.unchanged(found.headers, keep)
+        else:
+            answer = fast_http.answer(HTTPStatus.OK, found.html, found.headers, keep, CONTENT_TYPE)
+        self._send(conn, answer, keep)
+        return True
+
     def _await(self, conn: Any, size: int) -> None:
         """Wait, without a thread, until `size` bytes are there or the peer hangs up."""
         if size > 1:
@@ -345,9 +368,7 @@ class WebWorker(ConnectionWorker):
 
     def _begin(self, conn: Any, plain: PlainRequest, body: bytes) -> None:
         """Queue a request in the engine, or in the session that translates for it."""
-        if not conn.initialized:
-            conn.init()
-            conn.sock.setblocking(False)
+        _make_ready(conn)
         self.gate.admission.begin()
         try:
             if plain.path != RPC_PATH and (session := self._boinc):
@@ -382,7 +403,7 @@ class WebWorker(ConnectionWorker):
         except Exception as error:
             self.refuse(conn, error)
         else:
-            self._send(conn, 200, body, answers.HARDENING, reply.mimetype)
+            self._send_tallied(conn, 200, body, answers.HARDENING, reply.mimetype)
 
     # ------------------------------------------------------------------------ parked requests
 
@@ -413,14 +434,17 @@ class WebWorker(ConnectionWorker):
             log.error("a request for work failed", exc_info=error)
             error = answers.defect()
         headers = {**answers.error_headers(error.status, error.retry), **answers.HARDENING}
-        self._send(conn, error.status, orjson.dumps(answers.error_body(error)), headers)
+        self._send_tallied(conn, error.status, orjson.dumps(answers.error_body(error)), headers)
 
-    def _send(
+    def _send_tallied(
         self, conn: Any, status: int, body: bytes, headers: Any, mimetype: str = fast_http.JSON
     ) -> None:
+        """Send the answer to a request for work."""
         keep = self._keeps
         self._tally.answer(status, len(body))
-        data = fast_http.answer(status, body, headers, keep, mimetype)
+        self._send(conn, fast_http.answer(status, body, headers, keep, mimetype), keep)
+
+    def _send(self, conn: Any, data: bytes, keep: bool) -> None:
         try:
             sent = conn.sock.send(data)
         except BlockingIOError:
@@ -443,3 +467,10 @@ class WebWorker(ConnectionWorker):
         self.tpool.submit(send).add_done_callback(
             lambda done: self.method_queue.defer(self.finish_request, conn, done)
         )
+
+
+def _make_ready(conn: Any) -> None:
+    """Make a connection one that the loop answers on."""
+    if not conn.initialized:
+        conn.init()
+        conn.sock.setblocking(False)

@@ -103,14 +103,21 @@ def test_a_long_body_is_left_to_gunicorn() -> None:
     assert fast_http.read(request(body=b"x" * (MOST + 1)), MOST) is None
 
 
-@pytest.mark.parametrize(("keep", "connection"), [(True, "keep-alive"), (False, "close")])
-def test_an_answer_is_read_by_any_client(keep: bool, connection: str) -> None:
+def parsed_answer(data: bytes) -> http.client.HTTPResponse:
+    """An answer as a client reads it."""
+
     class Wire:
         def makefile(self, _: str) -> io.BytesIO:
-            return io.BytesIO(fast_http.answer(503, b"[1]", {"Retry-After": "5"}, keep))
+            return io.BytesIO(data)
 
     response = http.client.HTTPResponse(Wire())  # type: ignore[arg-type]  # all that it uses
     response.begin()
+    return response
+
+
+@pytest.mark.parametrize(("keep", "connection"), [(True, "keep-alive"), (False, "close")])
+def test_an_answer_is_read_by_any_client(keep: bool, connection: str) -> None:
+    response = parsed_answer(fast_http.answer(503, b"[1]", {"Retry-After": "5"}, keep))
     assert (response.status, response.reason) == (503, "Service Unavailable")
     assert response.read() == b"[1]"
     assert response.headers["Connection"] == connection
@@ -143,3 +150,46 @@ def test_a_request_says_for_whom_it_is() -> None:
 def test_how_long_a_request_is_its_head_says(head: bytes, size: int | None) -> None:
     expected = None if size is None else len(head) + size
     assert fast_http.size_of(head) == fast_http.size_of(head + b"Expect: x") == expected
+
+
+POLL = b"GET /bots/7?live HTTP/1.1\r\nHost: server:8765\r\nCookie: gridbot_session=abc\r\n"
+
+
+def test_a_poll_of_a_browser_is_read() -> None:
+    fields = (
+        b'If-None-Match: "12"\r\nAccept-Language: en-US,en;q=0.9\r\n'
+        b'sec-ch-ua: "Chromium";v="156"\r\nSec-Fetch-Mode: cors\r\nConnection: keep-alive\r\n\r\n'
+    )
+    found = fast_http.read_poll(POLL + fields + b"GET /next")
+    assert found == fast_http.PagePoll("/bots/7", "gridbot_session=abc", '"12"', len(POLL + fields))
+
+
+def test_a_poll_of_who_shows_nothing_has_no_etag() -> None:
+    data = b"GET /?live HTTP/1.1\r\nHost: here\r\n\r\n"
+    assert fast_http.read_poll(data) == fast_http.PagePoll("/", "", "", len(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        POLL,  # its head is not all there
+        POLL + b"Content-Length: 2\r\n\r\n{}",
+        POLL + b"Transfer-Encoding: chunked\r\n\r\n",
+        POLL + b"Connection: close\r\n\r\n",
+        POLL + b"cookie: another=1\r\n\r\n",
+        POLL + b"X-Long: " + b"x" * fast_http.MAX_HEAD_BYTES + b"\r\n\r\n",
+        POLL.replace(b"1.1", b"1.0") + b"\r\n",
+        POLL.replace(b"GET", b"HEAD") + b"\r\n",
+        POLL.replace(b"?live", b"?live=1") + b"\r\n",
+        POLL.replace(b"/bots/7", b"/bots/%37") + b"\r\n",
+        POLL.replace(b"?live", b"") + b"\r\n",
+    ],
+)
+def test_a_poll_that_is_not_plain_is_left_to_gunicorn(data: bytes) -> None:
+    assert fast_http.read_poll(data) is None
+
+
+def test_who_has_the_content_already_gets_no_body() -> None:
+    parsed = parsed_answer(fast_http.unchanged({"ETag": '"12"'}, keep=True))
+    assert (parsed.status, parsed.headers["ETag"], parsed.read()) == (304, '"12"', b"")
+    assert parsed.headers["Content-Length"] is None

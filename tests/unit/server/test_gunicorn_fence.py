@@ -100,10 +100,10 @@ def worker() -> Iterator[Any]:
     closed(made)
 
 
-def made_worker() -> Any:
+def made_worker(kind: type[ThreadWorker] = ThreadWorker) -> Any:
     """A worker as its process begins, without the process: it has no application and no loop."""
     cfg = Config()
-    made = ThreadWorker(1, os.getpid(), [], None, 30, cfg, Logger(cfg))
+    made = kind(1, os.getpid(), [], None, 30, cfg, Logger(cfg))
     made.wsgi = nothing
     begin = base.Worker.init_process
     base.Worker.init_process = lambda self: None  # it would serve until the end
