@@ -14,6 +14,7 @@ from gridbot_client.protocol.messages import Manifest
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
 from gridbot_server.storage import db, store_record
+from gridbot_server.supervision.garbage import collect_rarely
 from gridbot_server.web.app import create_app
 
 from .harness.command import MILLION, measurement, quick_option
@@ -101,6 +102,7 @@ class _Looker:
         conn.execute("INSERT INTO token (hash, owner, scope) VALUES (%s, 1, 'operator')", [digest])
         self._app, self._now = create_app(settings), 1000.0
         self._app.extensions["gridbot_console"].clock = lambda: self._now
+        collect_rarely()  # as in a web process
         self._postgres = psutil.Process(conn.info.backend_pid).parent()
         self._browser = self._entered(token)
 

@@ -211,7 +211,7 @@ def suspension_line(bot: int, why: str) -> str:
 
 def match_line(match: Mapping[str, Any]) -> str:
     """Number of hosts that can run the BOT, or the reason why none can, in one line."""
-    last = f"the {match['hosts_known']} hosts that asked last" if match.get("is_sample") else ""
+    last = f"the {match['hosts_known']} hosts that asked lately" if match.get("is_sample") else ""
     if matching := match.get("hosts_matching"):
         stock = match.get("hosts_stock")
         some = f", {match['hosts_stock_matching']} of {stock} stock BOINC clients" if stock else ""

@@ -32,10 +32,14 @@ from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bots.sql")
 
-# Clients that are looked at, those that asked last.  Two thousand take 0.1 s, unless a policy is
+# Clients that are looked at, those that asked last.  Two thousand take 0.3 s, unless a policy is
 # made to take long: time for one who asks why, not for each submission of a small BOT.
 MOST_CLIENTS, MOST_AT_ONCE = 2000, 200
+# Of more clients those that asked last are sought among so many, and so many for each one that is
+# looked at: what a look costs does not grow with the hosts of a server.
+_LEAST_SOUGHT, _SOUGHT_FOR_ONE = 5000, 10
 _MOST_SECONDS = 2.0
+_ALL = 100.0  # per cent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,8 +234,7 @@ def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hi
     """
     with connection() as conn:
         queue = queue_ad(conn)
-        values = {"mine": owner, "host": None, "client": client, "most": 1}
-        found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
+        found = _seen(conn, owner, [client])
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": 0})
     if not found:  # it has not asked for work yet
         return len(others), []
@@ -242,9 +245,37 @@ def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hi
 def _candidates(
     conn: Connection, named: str | None = None, most: int = MOST_CLIENTS
 ) -> list[HostClient]:
-    values = {"mine": mine(), "host": named, "client": None, "most": most}
-    found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
-    return [client.candidate() for client in found]
+    if named is None:
+        clients = clients_seen(conn, most)
+    else:
+        values = {"mine": mine(), "host": named, "most": most}
+        clients = rows.fetch_values(conn, int, SQL["clients_of_host"], values)
+    return [client.candidate() for client in _seen(conn, mine(), clients)]
+
+
+def clients_seen(conn: Connection, most: int) -> list[int]:
+    """Return clients that asked for work in the last day, those that asked last first.
+
+    Where there are very many, they are the last ones of a sample, always of the same one.
+    """
+    known = rows.fetch_only_value(conn, float, SQL["clients_known"])
+    percent = percent_sought(known, most)
+    found = rows.fetch_values(conn, int, SQL["clients_seen"], {"percent": percent, "most": most})
+    if len(found) < most and percent < _ALL:  # few of very many are still there
+        all_of_them = {"percent": _ALL, "most": most}
+        found = rows.fetch_values(conn, int, SQL["clients_seen"], all_of_them)
+    return found
+
+
+def percent_sought(known: float, most: int) -> float:
+    """Return among how much of all clients the last `most` are sought, if so many are known."""
+    sought = max(_LEAST_SOUGHT, _SOUGHT_FOR_ONE * most)
+    return _ALL if known <= sought else _ALL * sought / known
+
+
+def _seen(conn: Connection, whose: int | None, clients: Sequence[int]) -> list[_SeenClient]:
+    values = {"mine": whose, "clients": clients}
+    return rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
 
 
 def _waiting_bot(conn: Connection, bot: int) -> _WaitingBot:

@@ -42,6 +42,7 @@ from gridbot_server.models.responses.operation import (
 )
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql, store_record
+from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
@@ -50,6 +51,7 @@ HISTORY = sql.load("history.sql")
 
 blueprint = Blueprint("operation", __name__)
 
+_MANY_HOSTS = 1000  # of an owner: from here on those that asked last are sought by their clients
 # With less room than this on the disk, uploads and the database will fail soon.
 _LOW_DISK_BYTES = 512 << 20
 # The feeder passes several times a second; while it restarts, nobody need be called.
@@ -127,9 +129,22 @@ def _gauge(name: str, text: str, values: Mapping[str, float], kind: str = "gauge
 def list_hosts(limit: int) -> Hosts:
     """List hosts, the latest seen first: an operator's list holds everybody's."""
     with connection() as conn:
-        whose = {"mine": mine()}
-        latest = rows.fetch_values(conn, int, SQL["latest_hosts"], {**whose, "limit": limit})
-        return Hosts(hosts=rows.read(conn, Host, SQL["hosts"], {**whose, "hosts": latest}))
+        whose = mine()
+        values = {"mine": whose, "hosts": latest_hosts(conn, whose, limit)}
+        return Hosts(hosts=rows.read(conn, Host, SQL["hosts"], values))
+
+
+def latest_hosts(conn: Connection, whose: int | None, limit: int) -> list[int]:
+    """Return the hosts of an owner, or of all, that asked for work last, the latest first.
+
+    Those without clients come last, by their numbers.
+    """
+    values = {"mine": whose, "limit": limit, "many": _MANY_HOSTS, "clients": 4 * limit}
+    if rows.fetch_only_value(conn, bool, SQL["are_many"], values):
+        found = rows.fetch_values(conn, int, SQL["latest_of_many"], values)
+        if len(found) == limit:
+            return found
+    return rows.fetch_values(conn, int, SQL["latest_hosts"], values)
 
 
 @blueprint.patch("/api/v1/hosts/<int:host>")

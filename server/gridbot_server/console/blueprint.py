@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Hashable, Mapping
 from functools import wraps
 from http import HTTPStatus
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any, TypeVar, cast
 
 from flask import Blueprint, Response, current_app, g, redirect, render_template, request
@@ -28,6 +28,7 @@ POLICY = (
     " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 FORM_BYTES = 256 * 1024
+_VERSION = metadata.version("gridbot")  # it is parsed out of a file
 # Pages that every page leads to: addresses, names, and the scopes of those who see them.
 _EVERYBODY, _SCIENTISTS, _OPERATORS = (
     ("join", "user", "operator"),
@@ -168,7 +169,7 @@ def _whole(content: str, title: str, etag: str | None, token: str) -> Response:
         has_openid=current().settings.oidc_issuer is not None,
         path=request.path,
         pages=_PAGES,
-        version=version("gridbot"),
+        version=_VERSION,
     )
     return Response(html, mimetype="text/html")
 

@@ -10,7 +10,7 @@ from flask import request
 from gridbot_client.protocol.preferences import VENUES
 from gridbot_server.api.matching import hindrances_of
 from gridbot_server.api.operation import SQL as OPERATION
-from gridbot_server.api.operation import change_host, forget_host
+from gridbot_server.api.operation import change_host, forget_host, latest_hosts
 from gridbot_server.api.preferences import change_preferences, show_preferences
 from gridbot_server.api.schema import call
 from gridbot_server.api.volunteers import add_team, change_volunteer, list_teams, show_volunteer
@@ -87,8 +87,7 @@ def _latest(owner: int) -> list[int]:
 
     def find() -> list[int]:
         with connection() as conn:
-            values = {"mine": owner, "limit": _MOST}
-            asked.append(rows.fetch_values(conn, int, OPERATION["latest_hosts"], values))
+            asked.append(latest_hosts(conn, owner, _MOST))
         return asked[-1]
 
     found = shared(("machines", owner), _LATEST_SECONDS, find)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gridbot_server import metrics
 from gridbot_server.api.history import show_server_history
+from gridbot_server.api.matching import clients_seen
 from gridbot_server.api.operation import SQL as OPERATION
 from gridbot_server.api.operation import Lag, list_owners, list_tokens, show_health
 from gridbot_server.api.schema import call
@@ -28,6 +29,7 @@ _HEALTH_SECONDS = 5.0  # for which figures are shown that look at all clients
 _SLOW_SECONDS = 15.0  # … at much of the history
 _SURVEY_SECONDS = 60.0  # … at all hosts, and more than once
 _MOST = 10
+_MOST_CLIENTS = 1000  # whose releases are counted
 _LOG_BYTES, _LOG_LINES = 8192, 12
 
 
@@ -85,9 +87,10 @@ class Storage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What a look at all hosts gives."""
+    """What a look at all hosts gives, or at many."""
 
     hosts: list[HostsByState]
+    is_sample: bool  # the releases are those of some hosts
     releases: list[Release]
     worst: list[FailingHost]
     storage: Storage
@@ -142,9 +145,11 @@ def server_history() -> ServerHistory:
 
 def _survey() -> _Survey:
     with connection() as conn:
+        clients = clients_seen(conn, _MOST_CLIENTS)
         return _Survey(
             rows.fetch(conn, HostsByState, SQL["hosts_by_state"]),
-            rows.fetch(conn, Release, SQL["releases"]),
+            len(clients) == _MOST_CLIENTS,
+            rows.fetch(conn, Release, SQL["releases"], {"clients": clients}),
             rows.fetch(conn, FailingHost, SQL["worst_hosts"], {"limit": _MOST}),
             rows.fetch_only(conn, Storage, SQL["storage"]),
             metrics.mean_request_seconds(),

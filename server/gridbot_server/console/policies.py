@@ -35,6 +35,7 @@ from gridbot_server.models.responses.prediction import FigureRange, PredictedRun
 
 _WORD = re.compile(r"[\w.]+|\S")
 _EXPLAINED_SECONDS = 15.0
+_MOST_CLIENTS = 500  # that are looked at: a view is to take less than a tenth of a second
 # Figures of a prediction: what each is called, and how it is written.
 _FIGURES: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("left_seconds", "Time left", duration),
@@ -129,7 +130,7 @@ def try_policy(bot: int) -> BaseResponse:
     if do == "predict":
         return _predicting(bot, text)
     if do != "apply":
-        return _page(bot, text, explained(bot, policy=text))
+        return _page(bot, text, _explained(bot, text))
     if request.form.get("version") != str(details_of(bot).policy_version):
         fault = "The BOT was changed meanwhile: look at what is there now, and try again."
         return _page(bot, text, fault=fault)
@@ -142,14 +143,19 @@ try_policy.body_limit = lambda _: FORM_BYTES  # type: ignore[attr-defined]  # se
 
 
 def _explained_lately(bot: int, version: int) -> Any:
-    """Explain a BOT, as it was some seconds ago: two thousand hosts take a tenth of a second."""
+    """Explain a BOT, as it was some seconds ago."""
     key = f"explained {bot} {version}", viewer()
-    return shared(key, _EXPLAINED_SECONDS, lambda: explained(bot))
+    return shared(key, _EXPLAINED_SECONDS, lambda: _explained(bot))
+
+
+def _explained(bot: int, policy: str | None = None) -> Any:
+    """Explain a BOT, as if it had a `policy`; the same hosts are looked at each time."""
+    return explained(bot, most=_MOST_CLIENTS, policy=policy)
 
 
 def _predicting(bot: int, text: str | None) -> Response:
     """Show when a BOT is likely to end, also under a `text` that somebody tries, or why not."""
-    after = None if text is None else explained(bot, policy=text)
+    after = None if text is None else _explained(bot, text)
     try:
         return _page(bot, text, after, prediction=predicted(bot, text))
     except (Conflict, ServerBusy) as error:
@@ -169,8 +175,9 @@ def _page(
         "title": f"Policy · {details.name}",
         "bot": details,
         "lines": lines_of(details.policy),
-        "now": explained(bot) if after else _explained_lately(bot, details.policy_version),
+        "now": _explained(bot) if after else _explained_lately(bot, details.policy_version),
         "after": after,
+        "most": _MOST_CLIENTS,
         "text": details.policy if text is None else text,
         "tried": None if text is None else lines_of(text),
         "fault": fault,

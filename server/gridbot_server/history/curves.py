@@ -102,8 +102,8 @@ def left(
     grids: Mapping[str, Mapping[Happening, Curve]],
 ) -> list[int]:
     """Return how many jobs had no outcome at the end of each step; now it is `jobs_left`."""
-    later = Span(wanted.end, max(wanted.end, int(made.now) + wanted.step), wanted.step)
-    if later.times:
+    later = Span(wanted.end, max(wanted.end, int(made.now) + 1), wanted.step)
+    if later.times:  # the curve ends before now
         values = _values(bot, later, made)
         jobs_left += fetch_only_value(conn, int, SQL["finished_since"], values)
     found = []

@@ -91,22 +91,38 @@ DELETE FROM job_kind WHERE bot = %(bot)s
 -- name: manifest
 SELECT manifest, signature, owner_signature FROM bot WHERE id = %(bot)s
 
+-- name: clients_known
+-- How many clients there are, as they were counted last; -1 if they never were.
+SELECT reltuples::float8 FROM pg_class WHERE oid = 'client'::regclass
+
+-- name: clients_seen
+-- Those that asked for work in the last day, the latest first, of so many per cent of the table's
+-- pages: an index by their contacts would have to be written at each of them. Always of the same
+-- pages, so that who looks again sees the same hosts.
+SELECT client.id FROM client TABLESAMPLE SYSTEM (%(percent)s) REPEATABLE (0)
+ WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
+   AND (client.expires_at IS NULL OR client.expires_at > now())
+ ORDER BY client.seen_at DESC LIMIT %(most)s
+
+-- name: clients_of_host
+-- Those of one host, by its number or its name, whenever they asked.
+SELECT client.id FROM client
+ WHERE client.host IN (
+       SELECT host.id FROM host
+        WHERE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
+              AND (%(mine)s::int IS NULL OR host.owner = %(mine)s))
+   AND client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
+ ORDER BY client.seen_at DESC LIMIT %(most)s
+
 -- name: hosts_seen
--- The clients that asked for work in the last day, the latest first, or those of one host, by its
--- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
--- list of hosts: `mine` is null for an operator.
+-- Some clients and their hosts, the latest first, without those that have ended. Whose host it is
+-- stays hidden from others, as in the list of hosts: `mine` is null for an operator.
 WITH latest AS MATERIALIZED (
     SELECT client.id, client.host, client.owner, client.accepts, client.trusts, client.protocol,
            client.grid, client.dedicated, client.silent_since, client.seen_at
       FROM client
-     WHERE (%(client)s::bigint IS NULL OR client.id = %(client)s) AND client.revoked_at IS NULL
+     WHERE client.id = ANY(%(clients)s) AND client.revoked_at IS NULL
        AND (client.expires_at IS NULL OR client.expires_at > now())
-       AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
-                ELSE client.host IN (
-                    SELECT host.id FROM host
-                     WHERE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
-                           AND (%(mine)s::int IS NULL OR host.owner = %(mine)s)) END
-     ORDER BY client.seen_at DESC LIMIT %(most)s
 )
 SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.accepts,
        client.trusts, client.protocol, client.grid, client.dedicated, host.venue, host.error_rate,

@@ -88,10 +88,9 @@ SELECT (value::json->>'made_at')::timestamptz AS made_at, value::json->>'file' A
   FROM setting WHERE name = 'backup'
 
 -- name: releases
+-- Of the hosts of these clients.
 SELECT coalesce(host.ad->>'ClientVersion', 'unknown') AS release, count(*) AS hosts
-  FROM host
- WHERE host.id IN (SELECT client.host FROM client WHERE client.revoked_at IS NULL
-                      AND client.seen_at > now() - interval '1 day')
+  FROM host WHERE host.id IN (SELECT client.host FROM client WHERE client.id = ANY(%(clients)s))
  GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 20
 
 -- name: worst_hosts

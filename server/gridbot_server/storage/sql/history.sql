@@ -18,8 +18,11 @@ SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch
        sum(h.retried)::bigint AS retried, sum(h.recalled)::bigint AS recalled,
        sum(h.cpu_seconds)::float8 AS cpu_seconds
   FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
-  JOIN bot_history h ON h.bot = %(bot)s AND h.step = p.step
-       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ CROSS JOIN LATERAL (  -- OFFSET: each piece by the index, however few they seem to be
+       SELECT * FROM bot_history h
+        WHERE h.bot = %(bot)s AND h.step = p.step
+          AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end") OFFSET 0
+ ) AS h
  GROUP BY 1, 2 ORDER BY 1, 2
 
 -- name: failures
@@ -27,16 +30,22 @@ SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch
            AS at,
        h.grid, h.reason, sum(h.errors)::bigint AS errors
   FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
-  JOIN failure_history h ON h.bot = %(bot)s AND h.step = p.step
-       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ CROSS JOIN LATERAL (  -- OFFSET: each piece by the index, however few they seem to be
+       SELECT * FROM failure_history h
+        WHERE h.bot = %(bot)s AND h.step = p.step
+          AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end") OFFSET 0
+ ) AS h
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 
 -- name: finished_since
 -- How many more jobs were finished than came in.
 SELECT coalesce(sum(h.done + h.failed - h.retried - h.added), 0)::bigint
   FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
-  JOIN bot_history h ON h.bot = %(bot)s AND h.step = p.step
-       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ CROSS JOIN LATERAL (  -- OFFSET: each piece by the index, however few they seem to be
+       SELECT * FROM bot_history h
+        WHERE h.bot = %(bot)s AND h.step = p.step
+          AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end") OFFSET 0
+ ) AS h
 
 -- name: server
 -- What writers count is added up; of what is looked at, the mean.
@@ -44,8 +53,10 @@ SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch
            AS at,
        h.name, h.label, CASE WHEN bool_and(h.is_sum) THEN sum(h.value) ELSE avg(h.value) END AS value
   FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
-  JOIN server_history h ON h.step = p.step
-       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ CROSS JOIN LATERAL (  -- OFFSET: each piece by the index, however few they seem to be
+       SELECT * FROM server_history h
+        WHERE h.step = p.step AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end") OFFSET 0
+ ) AS h
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 
 -- name: sums

@@ -32,6 +32,23 @@ SELECT 'replication', CASE
                                      AND application_name = 'gridbot-replication'), 'infinity'))
        END::float8
 
+-- name: are_many
+-- Whether there are more hosts than so many.
+SELECT count(*) > %(many)s
+  FROM (SELECT FROM host WHERE (%(mine)s::int IS NULL OR owner = %(mine)s) LIMIT %(many)s + 1) AS few
+
+-- name: latest_of_many
+-- The hosts of the clients that asked last, as `latest_hosts`, without a look at all the others.
+SELECT host.id
+  FROM (SELECT host, seen_at FROM client
+         WHERE revoked_at IS NULL AND (%(mine)s::int IS NULL OR owner = %(mine)s)
+         ORDER BY seen_at DESC LIMIT %(clients)s) AS latest
+ CROSS JOIN LATERAL (  -- OFFSET: these few by their index
+       SELECT id FROM host
+        WHERE id = latest.host AND (%(mine)s::int IS NULL OR owner = %(mine)s) OFFSET 0
+ ) AS host
+ GROUP BY host.id ORDER BY max(latest.seen_at) DESC, host.id LIMIT %(limit)s
+
 -- name: latest_hosts
 -- Those that asked last first; only these are looked at more closely.
 SELECT host.id
