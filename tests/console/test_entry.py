@@ -139,7 +139,8 @@ def test_a_volunteers_password_changes_the_account_and_its_key_does_not(
     made = {
         "email_addr": email, "passwd_hash": password_hash(email, "right"), "user_name": "Ann",
     }  # fmt: skip
-    answer = requests.get(f"{url}/boinc/create_account.php", params=made).text
+    client = {"User-Agent": "BOINC client (x86_64-pc-linux-gnu 7.20.5)"}
+    answer = requests.get(f"{url}/boinc/create_account.php", params=made, headers=client).text
     key = re.search("<authenticator>(.*)</authenticator>", answer)
     assert key is not None
     row = conn.execute("SELECT id FROM owner ORDER BY id DESC LIMIT 1").fetchone()

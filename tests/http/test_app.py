@@ -38,6 +38,9 @@ ROUTES_OF_BOINC = {
     "/boinc/file_upload_handler",
     "/boinc/download/<name>",
     "/boinc/account",
+    "/boinc/am_get_info.php",
+    "/boinc/am_set_info.php",
+    "/boinc/am_set_host_info.php",
 }
 
 

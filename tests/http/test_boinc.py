@@ -87,10 +87,11 @@ def test_accounts_are_made_by_operators_unless_they_let_everybody(site: Site) ->
 
 def test_an_account_that_a_client_made_is_found_again_and_attaches(site: Site) -> None:
     opened = with_accounts(site)
-    key = made(opened.get(f"create_account.php?{ANN}&user_name=Ann+B%2E"))
+    client = {"User-Agent": "BOINC client (x86_64-pc-linux-gnu 7.20.5)"}
+    key = made(opened.get(f"create_account.php?{ANN}&user_name=Ann+B%2E", **client))
     assert re.fullmatch("[0-9a-f]{32}", key)
-    again = opened.get(f"create_account.php?{ANN}&user_name=other")
-    assert made(again) == made(opened.get(f"lookup_account.php?{ANN}")) == key
+    again = opened.get(f"create_account.php?{ANN}&user_name=other", **client)
+    assert made(again) == made(opened.get(f"lookup_account.php?{ANN}", **client)) == key
     reply = opened.ask(authenticator=key)
     assert hostid(reply) > 0
     assert reply.text("user_name") == "Ann B."

@@ -138,7 +138,7 @@ def test_an_account_that_anybody_made_gets_few_hosts_whatever_they_speak(site: S
     [
         "",
         "email_addr=&passwd_hash=",
-        "email_addr=ann%40example.com",
+        "email_addr=ann%40example.com&passwd_hash=",
         "email_addr=ann%40example.com&passwd_hash=" + "G" * 32,
         "email_addr=ann%40example.com&passwd_hash=" + "0" * 33,
         "email_addr=ann%40example.com&passwd_hash=" + password_hash("ann@example.com", ""),

@@ -279,7 +279,9 @@ def return_replicas(json: ReturnedReplicas) -> Relinquished:
 def _check_newcomer(conn: Connection, key: auth.Key) -> None:
     """Bound the clients of an account that anybody could make, as those in BOINC's protocol."""
     owner = {"owner": key.owner}
-    is_bound = key.scope == "join" and conn.execute(BOINC["is_self_made"], owner).fetchone()
+    is_bound = (
+        key.scope in ("join", "account") and conn.execute(BOINC["is_self_made"], owner).fetchone()
+    )
     if is_bound and not current().login_limits.attachments.take(str(key.owner), time.monotonic()):
         raise ServerBusy("rate limit: too many new hosts of this account; try again later")
 

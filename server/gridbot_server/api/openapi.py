@@ -72,6 +72,7 @@ _SECURITY: Mapping[str, list[Mapping[str, list[str]]]] = {
     "content": [{"client": []}, {"key": []}],
     "joining": [{"key": ["pilot"]}],
     "join": [{"key": ["join"]}],
+    "account": [{"key": ["account"]}],
     "user": [{"key": ["user"]}],
     "operator": [{"key": ["operator"]}],
     "metrics": [{"key": ["metrics"]}],
@@ -80,8 +81,8 @@ _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key that an operator made. Its scope is one of pilot, join, user and"
-        " operator, and each may do what those before it may; or metrics, which operator may, too.",
+        "description": "A key. Its scope is one of pilot, join, account, user and operator, and"
+        " each may do what those before it may; or metrics, which operator may, too.",
     },
     "client": {
         "type": "http",

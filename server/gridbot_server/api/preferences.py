@@ -31,7 +31,7 @@ def show_preferences() -> VenuePreferences:
 
 
 @blueprint.patch("")
-@auth.rule("user")
+@auth.rule("account")
 @json_body
 @answers()
 def change_preferences(json: PreferencesChange) -> VenuePreferences:

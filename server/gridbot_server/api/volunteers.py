@@ -35,7 +35,7 @@ def show_volunteer(name: str | None) -> Volunteer:
 
 
 @blueprint.patch("/volunteer")
-@auth.rule("user")
+@auth.rule("account")
 @json_body
 @answers(errors=(HTTPStatus.NOT_FOUND,))
 def change_volunteer(json: VolunteerChange) -> Volunteer:

@@ -31,7 +31,7 @@ FORM_BYTES = 256 * 1024
 _VERSION = metadata.version("gridbot")  # it is parsed out of a file
 # Pages that every page leads to: addresses, names, and the scopes of those who see them.
 _EVERYBODY, _SCIENTISTS, _OPERATORS = (
-    ("join", "user", "operator"),
+    ("join", "account", "user", "operator"),
     ("user", "operator"),
     ("operator",),
 )

@@ -66,7 +66,7 @@ def home() -> BaseResponse:
         raise NotFound
     if auth.find_session() is None:
         return ask_to_log_in(sessions.NotLoggedIn("log in first"))
-    if auth.key().scope == "join":  # it sees no BOTs
+    if auth.key().scope in ("join", "account"):  # they see no BOTs
         return redirect("/machines", HTTPStatus.SEE_OTHER)
     return _home()
 

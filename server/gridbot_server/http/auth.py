@@ -31,6 +31,7 @@ Rule = Literal[
     "content",
     "joining",
     "join",
+    "account",
     "user",
     "operator",
     "metrics",
@@ -41,7 +42,7 @@ Rule = Literal[
 ]
 
 # Each scope may do what those below it may, but for reading the metrics, which `operator` may.
-_SCOPES = ("metrics", "pilot", "join", "user", "operator")
+_SCOPES = ("metrics", "pilot", "join", "account", "user", "operator")
 _NO_KEY = "the key is unknown, expired or revoked"
 
 
@@ -66,7 +67,7 @@ class Key(NamedTuple):
     @property
     def may_change_account(self) -> bool:
         """Whether a person shows it: jobs can read keys that only join, on their machines."""
-        return self.by_password or _SCOPES.index(self.scope) >= _SCOPES.index("user")
+        return self.by_password or _SCOPES.index(self.scope) >= _SCOPES.index("account")
 
 
 class AuthenticatedClient(NamedTuple):
@@ -81,14 +82,14 @@ class AuthenticatedClient(NamedTuple):
 def rule(name: Rule) -> Callable[[View], View]:
     """Mark a view with who may call it.
 
-    `join`, `user`, `operator`: a key of at least that scope.  `metrics`: a key of that scope, or an
-    operator's.  `joining`: a key of any scope that joins, or an invitation that has expired, which
-    the view itself checks.  `client`: a client's token.
+    `join`, `account`, `user`, `operator`: a key of at least that scope.  `metrics`: a key of that
+    scope, or an operator's.  `joining`: a key of any scope that joins, or an invitation that has
+    expired, which the view itself checks.  `client`: a client's token.
     `content`: a key or a client's token; the view itself checks whose the content is.  `engine`:
     the view itself hands the token on, to be looked up together with the rest.  `boinc`: the view
     itself checks the key, certificate or name that BOINC's protocol carries.  `public`: everybody.
     `console …`: a browser's session, begun with a key of at least that scope; forms are checked.
-    `console volunteer`: such a session of scope `user`, or one that was begun with a password.
+    `console volunteer`: such a session of scope `account`, or one that was begun with a password.
     """
 
     def mark(view: View) -> View:
@@ -114,7 +115,7 @@ def authenticate() -> None:
             g.key = _joining_key()
         case "metrics":
             g.key = _metrics_key()
-        case "join" | "user" | "operator" as scope:
+        case "join" | "account" | "user" | "operator" as scope:
             g.key = _key(scope)
         case "console join" | "console user" | "console operator" as scope:
             g.key = _sufficient(_session(), scope.removeprefix("console "))
@@ -192,7 +193,7 @@ def _sufficient(found: Key, scope: str) -> Key:
 def _account_changer(found: Key) -> Key:
     if not found.may_change_account:
         raise Forbidden(
-            "this needs a key of scope user, or the password of an account:"
+            "this needs a key of scope account or user, or the password of an account:"
             f" this session was begun with a key of scope {found.scope}"
         )
     return found

@@ -4,10 +4,11 @@ Beside them are the routes that a project of BOINC's has for people: accounts, s
 what was signed for stock clients.
 """
 
-from gridbot_server.api.boinc import accounts, scheduler, signing, statistics
+from gridbot_server.api.boinc import accounts, managers, scheduler, signing, statistics
 
 BLUEPRINTS = (
     accounts.blueprint,
+    managers.blueprint,
     scheduler.blueprint,
     signing.blueprint,
     statistics.blueprint,

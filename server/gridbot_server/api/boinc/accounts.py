@@ -35,6 +35,8 @@ blueprint = Blueprint("boinc_accounts", __name__, url_prefix=project.PATH)
 Find = Callable[[Connection, bytes, Credentials], str | AccountError]
 
 _FORM_BYTES = 4096
+# Clients call themselves so.  They are given a key that only attaches, since jobs can read it.
+_CLIENT = "BOINC client"
 
 
 @blueprint.get("/create_account.php")
@@ -54,7 +56,9 @@ def create_account() -> Response:
 @blueprint.get("/lookup_account.php")
 @auth.rule("public")
 def lookup_account() -> Response:
-    """Tell the key of an account to whoever knows its password."""
+    """Tell the key of an account to whoever knows its password; without one, whether it exists."""
+    if "passwd_hash" not in request.args and "email_addr" in request.args:
+        return _existence(request.args["email_addr"])
     return _account(accounts.look_up)
 
 
@@ -74,7 +78,26 @@ def _account(find: Find, is_creation: bool = False) -> Response:
     found = given.fault() or _account_key(given, find, is_creation)
     if isinstance(found, AccountError):
         return xml(pages.no_account(found))
-    return xml(pages.account(found))
+    if request.headers.get("User-Agent", "").startswith(_CLIENT):
+        return xml(pages.account(found))
+    with connection() as conn:
+        return xml(pages.account(accounts.open_account(conn, known_project().names.secret, given)))
+
+
+def _existence(email: str) -> Response:
+    """Attempts count as those with a password do: nobody reads off who has accounts."""
+    if not accounts.is_email(email):
+        return xml(pages.no_account(AccountError.BAD_EMAIL))
+
+    def look() -> str | AccountError:
+        secret = known_project().names.secret
+        with connection() as conn:
+            return AccountError.NOT_FOUND if accounts.is_free(conn, secret, email) else email
+
+    found = _attempt(email, look)
+    return xml(
+        pages.no_account(found) if isinstance(found, AccountError) else pages.account_exists()
+    )
 
 
 def _account_key(
@@ -87,8 +110,14 @@ def _account_key(
         with connection() as conn:
             return find(conn, secret, given)
 
+    return _attempt(given.email, look, is_creation)
+
+
+def _attempt(
+    email: str, look: Callable[[], str | AccountError], is_creation: bool = False
+) -> str | AccountError:
     try:
-        return current().login_limits.attempt(source(), given.email, look, is_creation)
+        return current().login_limits.attempt(source(), email, look, is_creation)
     except TooManyAttempts:
         return AccountError.PROJECT_DOWN
     except psycopg.OperationalError as error:

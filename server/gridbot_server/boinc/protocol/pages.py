@@ -102,6 +102,16 @@ _ACCOUNT_ERRORS = {
 }
 
 
+def account_exists() -> str:
+    """The answer to a look-up without a password."""
+    return block("account_out", flag("success"))
+
+
+def failed(number: int, message: str) -> str:
+    """The answer of a page that did not do what it was asked to."""
+    return block("error", element("error_num", number), element("error_msg", message))
+
+
 def account(authenticator: str) -> str:
     """The answer to a look-up or creation that succeeded; opens the account to whoever reads it."""
     return block("account_out", element("authenticator", authenticator))
@@ -109,9 +119,7 @@ def account(authenticator: str) -> str:
 
 def no_account(error: AccountError) -> str:
     """The answer to one that did not."""
-    return block(
-        "error", element("error_num", error.value), element("error_msg", _ACCOUNT_ERRORS[error])
-    )
+    return failed(error.value, _ACCOUNT_ERRORS[error])
 
 
 def password_hash(email: str, password: str) -> str:

@@ -1,4 +1,7 @@
-"""An account's preferences in the words of BOINC: `<global_preferences>` of a scheduler reply.
+"""An account's preferences in the words of BOINC, as they stand in a scheduler reply.
+
+`<global_preferences>` say when and how much a client works, `<project_preferences>` which share of
+its time this project has beside others.
 
 A client takes what is missing for BOINC's default, but a missing flag for "no", so flags are always
 said.  Source: `GLOBAL_PREFS::parse` in lib/prefs.cpp of BOINC; the units are per cent, hours since
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from gridbot_client.protocol.preferences import DAYS, VENUES, Hours, OwnerPreferences
 from gridbot_server.credit.markup import block, element
 
+DEFAULT_SHARE = 100.0  # of a client's time, as BOINC's
 _MICROSECONDS = 1_000_000
 _GB = 2**30
 # In BOINC a span from 24 to 0 holds never, one of no length always.
@@ -34,8 +38,24 @@ def global_preferences(version: int, venues: Mapping[str, Mapping[str, str]]) ->
     )
 
 
+def project_preferences(shares: Mapping[str, float]) -> str:
+    """The element for a client: its resource share, and those at venues with another one."""
+    return block(
+        "project_preferences",
+        element("resource_share", f"{shares.get('default', DEFAULT_SHARE):.15g}"),
+        *(
+            _venue(venue, element("resource_share", f"{shares[venue]:.15g}"))
+            for venue in VENUES[1:]
+            if venue in shares
+        ),
+    )
+
+
 def _at_venue(venue: str, texts: Mapping[str, str]) -> str:
-    inner = "".join(_elements(OwnerPreferences.parse(texts)))
+    return _venue(venue, "".join(_elements(OwnerPreferences.parse(texts))))
+
+
+def _venue(venue: str, inner: str) -> str:
     return f'<venue name="{venue}">\n{inner}</venue>\n'
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol import delivery
 from gridbot_server.boinc.protocol.delivery import Places, StockAssignment
+from gridbot_server.boinc.protocol.preferences import project_preferences
 from gridbot_server.boinc.protocol.tags import BoincError
 from gridbot_server.credit.markup import block, element, escape, flag, given, lines
 
@@ -69,6 +70,15 @@ class SigningKey:
 
 
 @dataclass(frozen=True, slots=True)
+class GuiUrl:
+    """A page that the client's manager offers as a button."""
+
+    name: str
+    description: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerReply:
     """Everything that one reply may say; what is empty is left out."""
 
@@ -80,7 +90,7 @@ class SchedulerReply:
     is_down: bool = False
     volunteer: BoincUser | None = None
     host: BoincHost | None = None
-    resource_share: float = 100.0
+    shares: tuple[tuple[str, float], ...] = ()  # resource shares by venue
     acks: tuple[str, ...] = ()
     aborts: tuple[str, ...] = ()
     has_messages_acked: bool = False
@@ -88,6 +98,7 @@ class SchedulerReply:
     signed_anew: tuple[AppFile, ...] = ()  # files that the client has, for the key
     assignments: tuple[StockAssignment, ...] = ()
     preferences: str = ""  # the account's, as an element, for a client that has others
+    gui_urls: tuple[GuiUrl, ...] = ()
 
 
 def render(reply: SchedulerReply, places: Places | None = None) -> str:
@@ -99,9 +110,10 @@ def render(reply: SchedulerReply, places: Places | None = None) -> str:
         element("scheduler_version", _SCHEDULER_VERSION),
         flag("dont_use_dcf"),
         *_project(reply),
-        _volunteer(reply.volunteer, reply.resource_share),
+        _volunteer(reply.volunteer, reply.shares),
         *_host(reply.host),
         reply.preferences,
+        _gui_urls(reply.gui_urls),
         *_answers(reply),
         *_key(reply.key),
         *(delivery.render(reply.assignments, reply.signed_anew, places) if places else ()),
@@ -156,7 +168,7 @@ def _project(reply: SchedulerReply) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _volunteer(volunteer: BoincUser | None, resource_share: float) -> str:
+def _volunteer(volunteer: BoincUser | None, shares: tuple[tuple[str, float], ...]) -> str:
     if volunteer is None:
         return ""
     return "".join(
@@ -169,8 +181,26 @@ def _volunteer(volunteer: BoincUser | None, resource_share: float) -> str:
             element("email_hash", volunteer.email_hash),
             element("cross_project_id", volunteer.cross_project_id),
             element("team_name", volunteer.team),
-            block("project_preferences", element("resource_share", resource_share)),
+            project_preferences(dict(shares)),
         )
+    )
+
+
+@lru_cache(maxsize=16)
+def _gui_urls(urls: tuple[GuiUrl, ...]) -> str:
+    if not urls:
+        return ""
+    return block(
+        "gui_urls",
+        *(
+            block(
+                "gui_url",
+                element("name", item.name),
+                element("description", item.description),
+                element("url", item.url),
+            )
+            for item in urls
+        ),
     )
 
 

@@ -1,7 +1,9 @@
 """Accounts that people make from a BOINC client, with an e-mail address and a password.
 
-The key of an account is made of both with the server's secret, so neither need be kept: who looks
-the account up with the right password is told the same key.
+The keys of an account are made of both with the server's secret, so neither need be kept: who looks
+the account up with the right password is told the same one.  Clients are told a key that only
+attaches, since each job can read it; all others, account managers for example, one that changes the
+account as well.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Credentials:
     def fault(self) -> AccountError | None:
         """What is wrong with their form; an empty password is wrong as well."""
         email = self.email
-        if not _EMAIL.fullmatch(email) or not email.isprintable():
+        if not is_email(email):
             return AccountError.BAD_EMAIL
         is_hash = _PASSWORD_HASH.fullmatch(self.password_hash)
         is_good = is_hash and self.password_hash != password_hash(email, "")
@@ -46,9 +48,18 @@ class Credentials:
         """The account's key, in the form of BOINC's own."""
         return _keyed(secret, f"key {self.email.lower()} {self.password_hash}").hex()[:32]
 
+    def account_key(self, secret: bytes) -> str:
+        """The key that changes the account, too; jobs cannot read it, as no client has it."""
+        return _keyed(secret, f"account {self.email.lower()} {self.password_hash}").hex()[:32]
+
     def email_hash(self, secret: bytes) -> bytes:
         """What is kept of the address."""
         return _keyed(secret, f"email {self.email.lower()}")
+
+
+def is_email(text: str) -> bool:
+    """Whether this can be an address."""
+    return bool(_EMAIL.fullmatch(text)) and text.isprintable()
 
 
 def look_up(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
@@ -63,6 +74,27 @@ def look_up(conn: Connection, secret: bytes, given: Credentials) -> str | Accoun
     return key if find_account(conn, key) else AccountError.NOT_FOUND
 
 
+def is_free(conn: Connection, secret: bytes, email: str) -> bool:
+    """Whether no account has this address."""
+    values = {"email": Credentials(email, "").email_hash(secret)}
+    return conn.execute(SQL["has_account"], values).fetchone() is None
+
+
+def open_account(conn: Connection, secret: bytes, given: Credentials) -> str:
+    """The account's own key for whoever showed its password; made when it is asked for first."""
+    key = given.account_key(secret)
+    joining = keys.token_hash(given.authenticator(secret))
+    conn.execute(SQL["add_account_key"], {"hash": keys.token_hash(key), "joining": joining})
+    return key
+
+
+def open_weak(conn: Connection, secret: bytes, owner: int, key: str) -> str:
+    """The key for machines that goes with an account's own one: it attaches, no more."""
+    weak = _keyed(secret, f"weak {key}").hex()[:32]
+    conn.execute(SQL["add_weak_key"], {"hash": keys.token_hash(weak), "owner": owner})
+    return weak
+
+
 def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> str | AccountError:
     """Make an account and return its key; with the right password, one that is there will do.
 
@@ -73,8 +105,7 @@ def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> st
         return found
     if conn.execute(SQL["has_account"], {"email": given.email_hash(secret)}).fetchone():
         return AccountError.NOT_UNIQUE
-    shown = name.strip()
-    if not shown or len(shown) > _MOST_NAME or not shown.isprintable():
+    if (shown := shown_name(name)) is None:
         return AccountError.BAD_NAME
     key = given.authenticator(secret)
     values = {
@@ -89,6 +120,12 @@ def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> st
     except psycopg.errors.UniqueViolation:  # the same request, twice at once
         return key if find_account(conn, key) else AccountError.NOT_UNIQUE
     return key
+
+
+def shown_name(name: str) -> str | None:
+    """The name of an account as it is shown; None for one that cannot be."""
+    shown = name.strip()
+    return shown if shown and len(shown) <= _MOST_NAME and shown.isprintable() else None
 
 
 def _keyed(secret: bytes, text: str) -> bytes:

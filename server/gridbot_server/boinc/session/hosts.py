@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ class Account:
     recent_credit: float
     team: str
     preferences_version: int
+    shares: tuple[tuple[str, float], ...]  # resource shares by venue
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class _CallerRow(NamedTuple):
     owner_recent_credit: float
     team: str
     preferences_version: int
+    resource_shares: Mapping[str, float]
     client: int | None
     hash: bytes
     seqno: int
@@ -132,6 +134,7 @@ def _account(row: _CallerRow) -> Account:
         recent_credit=row.owner_recent_credit,
         team=row.team,
         preferences_version=row.preferences_version,
+        shares=tuple(row.resource_shares.items()),
     )
 
 

@@ -9,6 +9,7 @@ from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.offers import Offers
 from gridbot_server.boinc.protocol.delivery import Places
 from gridbot_server.boinc.protocol.names import Names, canonical_url
+from gridbot_server.boinc.protocol.reply import GuiUrl
 from gridbot_server.settings import Settings
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -30,12 +31,25 @@ class Project:
     delay_seconds: int = 6  # between two requests of a client for work
     offers: Offers = field(init=False)
     places: Places = field(init=False)  # where clients fetch and leave files
+    gui_urls: tuple[GuiUrl, ...] = field(init=False)  # what the client's manager offers
 
     def __post_init__(self) -> None:
         url = self.master_url
         places = Places(f"{url}download", f"{url}file_upload_handler", self.names.file)
         object.__setattr__(self, "offers", Offers(self.names, self.chain))
         object.__setattr__(self, "places", places)
+        object.__setattr__(self, "gui_urls", _gui_urls(url))
+
+
+def _gui_urls(url: str) -> tuple[GuiUrl, ...]:
+    return (
+        GuiUrl("Your account", "Credit, team and what the statistics tell", f"{url}account"),
+        GuiUrl(
+            "Your machines",
+            "What each does, and how many of its results were right",
+            f"{url.removesuffix(f'{PATH}/')}/machines",
+        ),
+    )
 
 
 def master_url(settings: Settings) -> str:

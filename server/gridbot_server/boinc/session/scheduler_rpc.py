@@ -237,6 +237,8 @@ def _reply(
         signed_anew=rpc.turn.files,
         assignments=assignments,
         preferences=_preferences(rpc),
+        shares=rpc.account.shares,
+        gui_urls=project.gui_urls,
     )
 
 

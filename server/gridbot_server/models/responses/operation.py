@@ -190,7 +190,7 @@ class TokenInfo(ResponseModel):
 
     id: int
     owner: str
-    scope: Literal["operator", "user", "join", "pilot"]
+    scope: Literal["operator", "user", "account", "join", "pilot", "metrics"]
     label: str
     created_at: datetime
     expires_at: datetime | None

@@ -3,14 +3,14 @@ SELECT name, value FROM setting WHERE name IN ('boinc_names', 'boinc_chain')
 
 -- name: callers
 -- Each with a valid key, the client of that number if it is the same owner's, and their credit.
--- No other key than one for clients: jobs can read the key of the client that runs them.  No
+-- No key that opens more than an account: jobs can read the key of the client that runs them.  No
 -- invitation: this protocol does not tell machines apart well enough to count them.
 SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        extract(epoch FROM o.created_at)::bigint AS owner_since,
        b.owner IS NOT NULL AS is_self_made,
        coalesce(v.total, 0) AS owner_credit,
        coalesce(average_credit(v.average, v.averaged_at), 0) AS owner_recent_credit,
-       coalesce(team.name, '') AS team, o.preferences_version,
+       coalesce(team.name, '') AS team, o.preferences_version, o.resource_shares,
        c.id AS client, c.hash, c.seqno,
        extract(epoch FROM c.created_at)::bigint AS client_since, h.mean_turnaround,
        k.cpid, k.machine, k.place,
@@ -20,7 +20,7 @@ SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END AS banned,
        extract(epoch FROM now() - c.seen_at)::float8 AS silent_seconds
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
-  JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
+  JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope IN ('join', 'account')
    AND t.uses IS NULL AND t.revoked_at IS NULL
    AND (t.expires_at IS NULL OR t.expires_at > now())
   JOIN owner o ON o.id = t.owner
@@ -48,6 +48,44 @@ WITH made AS (
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, owner, 'join', 'made by a BOINC client' FROM account
 
+-- name: add_account_key
+-- For the owner of a key that attaches, if that is a volunteer's account.
+INSERT INTO token (hash, owner, scope, label)
+SELECT %(hash)s, b.owner, 'account', 'of an account''s password'
+  FROM token t JOIN boinc_account b ON b.owner = t.owner WHERE t.hash = %(joining)s
+ON CONFLICT (hash) DO NOTHING
+
+-- name: add_weak_key
+INSERT INTO token (hash, owner, scope, label)
+VALUES (%(hash)s, %(owner)s, 'join', 'for an account manager') ON CONFLICT (hash) DO NOTHING
+
+-- name: managed_account
+-- What an account manager may know, of a key that may change an account.
+SELECT o.id, coalesce(b.name, o.name) AS name, extract(epoch FROM o.created_at)::bigint AS created_at,
+       o.venue, o.resource_shares, o.preferences, o.preferences_version,
+       coalesce(v.is_public, false) AS is_public, coalesce(v.team, 0) AS team,
+       coalesce(team.founder = o.id, false) AS is_founder
+  FROM token t JOIN owner o ON o.id = t.owner
+  LEFT JOIN boinc_account b ON b.owner = o.id
+  LEFT JOIN volunteer v ON v.owner = o.id
+  LEFT JOIN team ON team.id = v.team
+ WHERE t.hash = %(hash)s AND t.scope IN ('account', 'user', 'operator') AND t.revoked_at IS NULL
+   AND (t.expires_at IS NULL OR t.expires_at > now())
+
+-- name: change_account
+UPDATE owner SET venue = coalesce(%(venue)s, venue),
+                 resource_shares = coalesce(%(shares)s::jsonb, resource_shares)
+ WHERE id = %(owner)s
+
+-- name: rename_account
+UPDATE boinc_account SET name = %(name)s WHERE owner = %(owner)s
+
+-- name: team_exists
+SELECT 1 FROM team WHERE id = %(team)s
+
+-- name: host_of_client
+SELECT host FROM client WHERE id = %(client)s AND owner = %(owner)s
+
 -- name: lock_cpid
 -- A first contact and its retry must not become two clients.
 SELECT pg_advisory_xact_lock(hashtextextended(%(cpid)s, %(owner)s))
@@ -62,7 +100,8 @@ SELECT client FROM boinc_client
 
 -- name: add_client
 WITH made AS (
-    INSERT INTO host (identity, owner) VALUES (%(identity)s, %(owner)s) RETURNING id
+    INSERT INTO host (identity, owner, venue)
+    SELECT %(identity)s, id, venue FROM owner WHERE id = %(owner)s RETURNING id
 ), joined AS (
     INSERT INTO client (hash, host, owner)
     SELECT %(hash)s, id, %(owner)s FROM made RETURNING id

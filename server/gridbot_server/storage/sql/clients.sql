@@ -4,8 +4,9 @@ SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 -- name: host
 -- The machine by its identity: its statistics survive the clients on it.
 -- A ban that a lost state of the database knew holds.
-INSERT INTO host (identity, owner, grid, ad, banned_at, banned_why)
-SELECT %(identity)s, %(owner)s, %(grid)s, %(ad)s, CASE WHEN lost.why IS NOT NULL THEN now() END,
+INSERT INTO host (identity, owner, venue, grid, ad, banned_at, banned_why)
+SELECT %(identity)s, %(owner)s, (SELECT venue FROM owner WHERE id = %(owner)s), %(grid)s, %(ad)s,
+       CASE WHEN lost.why IS NOT NULL THEN now() END,
        coalesce(lost.why, '')
   FROM (SELECT max(why) AS why FROM withdrawn WHERE kind = 'host' AND name = %(identity)s) AS lost
 ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad

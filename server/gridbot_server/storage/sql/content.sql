@@ -2,7 +2,7 @@
 -- Whether this key may read the file: it is its owner's, who sent it or whose BOT returned it.  Keys
 -- that volunteers get read nothing; pilots' keys read the one file that they name.
 SELECT 1 FROM token JOIN blob_owner USING (owner)
- WHERE token.id = %(key)s AND sha256 = %(sha256)s AND scope <> 'join'
+ WHERE token.id = %(key)s AND sha256 = %(sha256)s AND scope NOT IN ('join', 'account')
    AND coalesce(artefact = sha256, true)
 
 -- name: of_owner
