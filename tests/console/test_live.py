@@ -175,6 +175,40 @@ def test_who_may_not_wait_does_not_ask_whether_sessions_are_good() -> None:
     assert len(asked) == 1
 
 
+def test_polls_get_the_last_content_for_a_moment_while_another_is_made() -> None:
+    now, polls = [100.0], []
+    shared = SharedContents(clock=lambda: now[0])
+    shared.remember("cookie", ["ada"])
+    shared.get("/bots/7", "ada", 1.0, lambda: ("title", b"old"))
+    now[0] += 1.2
+    assert polled(shared, "/bots/7") is None
+
+    def make() -> tuple[str, bytes]:
+        polls.append(polled(shared, "/bots/7"))
+        now[0] += 0.4
+        polls.append(polled(shared, "/bots/7"))
+        return "title", b"new"
+
+    shared.get("/bots/7", "ada", 1.0, make)
+    late, too_late = polls
+    assert late is not None
+    assert (late.html, too_late) == (b"old", None)
+    after = polled(shared, "/bots/7")
+    assert after is not None
+    assert after.html == b"new"
+
+
+def test_a_content_that_cannot_be_made_is_not_waited_for() -> None:
+    now = [100.0]
+    shared = SharedContents(clock=lambda: now[0])
+    shared.remember("cookie", ["ada"])
+    shared.get("/bots/7", "ada", 1.0, lambda: ("title", b"old"))
+    now[0] += 1.2
+    with pytest.raises(ZeroDivisionError):
+        shared.get("/bots/7", "ada", 1.0, lambda: (str(1 / 0), b""))
+    assert polled(shared, "/bots/7") is None
+
+
 def test_a_session_is_good_until_it_its_key_or_its_time_ends(
     own_site: Site, conn: db.Connection
 ) -> None:

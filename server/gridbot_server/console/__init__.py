@@ -2,7 +2,7 @@
 
 Pages are plain HTML that needs no script.  A view gets its models from the API's own functions
 (`api.schema.call`), so that a page never says anything that the API does not.  Live pages are
-computed once a second for all who look at them (`shared.py`).
+computed once in a while for all who look at them (`shared.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from gridbot_server.api.schema import plain_errors
 from gridbot_server.console import figures, graph, words
-from gridbot_server.console.shared import POLL_SECONDS, SharedContents
+from gridbot_server.console.shared import POLL_SECONDS, SECONDS, SharedContents
 from gridbot_server.console.static import address
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth, sessions
@@ -78,7 +78,7 @@ def own() -> Hashable:
 
 
 def live(
-    template: str, seconds: float = 1.0, whose: Callable[[], Hashable] = viewer
+    template: str, seconds: float = SECONDS, whose: Callable[[], Hashable] = viewer
 ) -> Callable[[View], Callable[..., Response]]:
     """Make a page that keeps itself up to date of a view that returns what its template shows.
 

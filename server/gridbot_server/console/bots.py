@@ -38,7 +38,7 @@ from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
 
-_MOST_RUNNING = 60  # replicas on the time line
+_MOST_RUNNING = 40  # replicas on the time line
 MOST_OF_TAIL = 40  # jobs that are left, from which on they are shown one by one
 _EXPLAINED_SECONDS = 10.0  # for which a verdict is shown: it looks at many hosts
 _DIGEST_SECONDS = 10.0

@@ -1,10 +1,10 @@
-"""What live pages show: computed once a second, for all who look at the same page.
+"""What live pages show: computed every one and a half seconds, for all who look at the same page.
 
 A page that is open asks again every few seconds with `?live`, and says which content it has.  The
 loop of the web process answers that from memory, without a thread (`web/worker.py`), as long as
-somebody asked for the same a moment ago.  Whether the sessions that ask are still good is asked of
-the database for all of them together, by the thread of one: see `FastPolls`.  So five hundred open
-pages of one BOT cost hardly more than one.
+somebody asked for the same a moment ago, or somebody's thread is just making it anew.  Whether the
+sessions that ask are still good is asked of the database for all of them together, by the thread of
+one: see `FastPolls`.  So five hundred open pages of one BOT cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from gridbot_server.http.sessions import COOKIE, form_token
 
 CONTENT_TYPE = "text/html; charset=utf-8"
 POLL_SECONDS = 3  # between two polls of an open page
+SECONDS = 1.5  # for which a content is shown: with the time between polls, five seconds at most
+_LATE_SECONDS = 0.5  # for which polls get the last one while another is made
 _VIEWER_SECONDS = 5.0  # for which a session that was good is taken as good for polls
 _MOST_CONTENTS, _MOST_VIEWERS = 2000, 20_000
 _MOST_BYTES = 64 << 20  # of all contents together
@@ -80,6 +82,7 @@ class SharedContents:
     """Tells of the cookies of some sessions those that are good now."""
 
     _contents: dict[tuple[str, Hashable], PageContent] = field(default_factory=dict)
+    _in_the_making: set[tuple[str, Hashable]] = field(default_factory=set)
     _keeping: threading.Lock = field(default_factory=threading.Lock)
     _values: dict[tuple[str, Hashable], tuple[float, Any, float]] = field(default_factory=dict)
     _viewers: dict[str, _Viewer] = field(default_factory=dict)
@@ -100,8 +103,12 @@ class SharedContents:
         with self._locks[hash(key) % _LOCKS]:  # one makes it, the others wait for that
             found = self._contents.get(key)
             if found is None or not self._is_fresh(found):
-                found = PageContent.of(*make(), self.clock(), seconds)
-                self._keep(key, found)
+                self._in_the_making.add(key)
+                try:
+                    found = PageContent.of(*make(), self.clock(), seconds)
+                    self._keep(key, found)
+                finally:
+                    self._in_the_making.discard(key)
         return found
 
     def value(self, key: tuple[str, Hashable], seconds: float, make: Callable[[], T]) -> T:
@@ -143,8 +150,10 @@ class SharedContents:
         if not self._is_good(viewer) and not (may_wait and self._check_polled(cookie)):
             return None
         for whose in viewer.sees:
-            found = self._contents.get((path, whose))
-            if found and self._is_fresh(found):
+            key = path, whose
+            found = self._contents.get(key)
+            late = _LATE_SECONDS if key in self._in_the_making else 0.0
+            if found and self._is_fresh(found, late):
                 is_known = etag == found.etag
                 body = None if is_known else self.filled(found, viewer.form_token)
                 return PollAnswer({**answers.HARDENING, "ETag": found.etag}, body)
@@ -169,13 +178,17 @@ class SharedContents:
             self._checking.release()
         return cookie in good
 
-    def _is_fresh(self, content: PageContent) -> bool:
-        return self.clock() < content.made_at + content.seconds
+    def _is_fresh(self, content: PageContent, late: float = 0.0) -> bool:
+        return self.clock() < content.made_at + content.seconds + late
 
     def _keep(self, key: tuple[str, Hashable], content: PageContent) -> None:
         """Keep a content, and none that is shown no more."""
         with self._keeping:
-            fresh = {name: old for name, old in self._contents.items() if self._is_fresh(old)}
+            fresh = {
+                name: old
+                for name, old in self._contents.items()
+                if self._is_fresh(old, _LATE_SECONDS)
+            }
             fresh.pop(key, None)
             used = sum(len(old.html) for old in fresh.values()) + len(content.html)
             if used > self.most_bytes or len(fresh) >= _MOST_CONTENTS:
