@@ -3,16 +3,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TypeVar
 
 import pytest
+from psycopg import sql
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
-from gridbot_client.protocol.messages import WHY, Output, ReplicaId, Report, WorkRequest
+from gridbot_client.protocol.messages import WHY, Output, ReplicaId, Report, WorkReply, WorkRequest
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.layout import Item
@@ -23,7 +24,7 @@ from gridbot_server.dispatch.engine import Queued as Answered
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.widths import Widths
-from gridbot_server.errors import InternalError
+from gridbot_server.errors import DatabaseAway, InternalError
 from gridbot_server.signing import keys
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.counters import Counters
@@ -93,6 +94,40 @@ def test_an_answer_that_crosses_its_deadline_is_not_lost(
         rival.commit()
     assert reply.result().acks == (item.id,)
     assert conn.execute("SELECT how FROM ended").fetchall() == [("success",)]
+
+
+def test_who_loses_a_deadlock_is_served_when_it_comes_again_and_counts_once(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    _look_late_for_deadlocks(conn)
+    make_bot(conn, alice)
+    client = caller(dispatch, alice)
+    dispatch.feed()
+    (item,) = client.ask().assignments
+    rival.execute("SET deadlock_timeout = '1h'")  # it is the others who notice
+    rival.execute("SELECT FROM lease WHERE (bot, seq, replica) = (%s, %s, %s) FOR UPDATE", item.id)
+    request = client.request(want=0, reports=(success(item),))
+    with meanwhile(conn, lambda: _until_served(client, request)) as reply:
+        mine = [keys.token_hash(client.token)]
+        rival.execute("SELECT FROM client WHERE hash = %s FOR UPDATE", mine)
+        rival.commit()
+    assert reply.result().acks == (item.id,)
+    assert "attempt 1: deadlock detected" in caplog.text
+    assert conn.execute("SELECT how FROM ended").fetchall() == [("success",)]
+
+
+def _until_served(client: Caller, request: WorkRequest) -> WorkReply:
+    while True:
+        with suppress(DatabaseAway):
+            return client.send(request)
+
+
+def _look_late_for_deadlocks(conn: PostgresConnection) -> None:
+    """Let new connections wait long enough to be sure to be in a deadlock before they look."""
+    (database,) = conn.execute("SELECT current_database()").fetchone() or ("",)
+    change = sql.SQL("ALTER DATABASE {} SET deadlock_timeout = '8s'")
+    conn.execute(change.format(sql.Identifier(database)))
 
 
 def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(

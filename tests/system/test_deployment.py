@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,57 +11,19 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
-from tests.system.batch_systems import need
-from tests.system.deployment import Deployment, eventually, free_port
+from tests.system.deployment import Deployment
+from tests.system.nginx_front import DEPLOY, SEARCH, NginxFront, nginx_front
 
 from gridbot_server.commands.server import start
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOY = ROOT / "server" / "deploy"
-SEARCH = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}
-
-
-def certificate(folder: Path) -> None:
-    """One for this machine, which nobody else vouches for."""
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost",
-         "-keyout", folder / "privkey.pem", "-out", folder / "fullchain.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-
-
-def nginx_file(folder: Path, tls: int, plain: int, servers: list[str]) -> Path:
-    """The file that is handed out, with ports, paths and servers of this test."""
-    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    server = re.compile(r"server 10\.0\.0\.1[12]:8765 (.*;)")
-    places = iter(servers)
-    changes = [
-        ("user www-data;", "daemon off; user root;"),
-        ("worker_rlimit_nofile 65536;", ""),
-        ("worker_connections 16384", "worker_connections 512"),
-        ("/run/nginx.pid", f"{folder}/pid"),
-        ("/var/log/nginx/gridbot.log", f"{folder}/access.log"),
-        ("listen 443 ssl", f"listen 127.0.0.1:{tls} ssl"),
-        ("listen 80", f"listen 127.0.0.1:{plain}"),
-        ("grid.example.org", "localhost"),
-        ("/etc/ssl/gridbot", str(folder)),
-    ]
-    for old, new in changes:
-        assert old in text, f"{old} is not in nginx.conf any more"
-        text = text.replace(old, new)
-    text = server.sub(lambda found: f"server {next(places)} {found[1]}", text, count=len(servers))
-    file = folder / "nginx.conf"
-    file.write_text(server.sub("", text))
-    return file
 
 
 def test_the_nginx_file_is_complete(tmp_path: Path) -> None:
-    need("nginx", "nginx")
-    certificate(tmp_path)
-    file = nginx_file(tmp_path, free_port(), free_port(), ["127.0.0.1:1", "127.0.0.1:2"])
-    done = subprocess.run(["nginx", "-t", "-c", file], env=SEARCH, capture_output=True, text=True)
+    front = NginxFront(tmp_path, ["127.0.0.1:1", "127.0.0.1:2"])
+    front.prepare()
+    command = ["nginx", "-t", "-c", str(front.file)]
+    done = subprocess.run(command, env=SEARCH, capture_output=True, text=True)
     assert "syntax is ok" in done.stderr
     assert "[warn]" not in done.stderr, done.stderr
 
@@ -106,28 +67,11 @@ def test_the_image_is_made_of_what_is_there() -> None:
 @pytest.fixture
 def behind_tls(fresh: Deployment) -> Iterator[Deployment]:
     """A server behind nginx, which speaks TLS with the world."""
-    need("nginx", "nginx")
-    need("openssl", "openssl")
-    tls, plain = free_port(), free_port()
-    certificate(fresh.folder)
-    file = nginx_file(fresh.folder, tls, plain, [f"127.0.0.1:{fresh.port}"])
-    fresh.start("--behind-proxy", "--url", f"https://localhost:{tls}")
-    fresh.env["REQUESTS_CA_BUNDLE"] = str(fresh.folder / "fullchain.pem")
-    with subprocess.Popen(["nginx", "-p", fresh.folder, "-c", file], env=SEARCH) as process:
-        try:
-            eventually(lambda: redirected(plain), what="nginx")
-            yield fresh
-        finally:
-            process.terminate()
-
-
-def redirected(port: int) -> str:
-    try:
-        found = requests.get(f"http://127.0.0.1:{port}/health", allow_redirects=False, timeout=5)
-    except requests.ConnectionError:
-        return ""
-    assert found.status_code == 308
-    return found.headers["Location"]
+    with nginx_front(fresh.folder, [f"127.0.0.1:{fresh.port}"]) as front:
+        fresh.start("--behind-proxy", "--url", front.url)
+        fresh.env["REQUESTS_CA_BUNDLE"] = str(front.bundle)
+        assert front.redirects() == "https://localhost/health"
+        yield fresh
 
 
 def test_a_bot_with_files_goes_through_nginx_and_tls(behind_tls: Deployment) -> None:
