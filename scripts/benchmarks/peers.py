@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -110,13 +110,13 @@ def run_in(python: str, program: str, *arguments: str) -> subprocess.CompletedPr
 
 
 @contextmanager
-def environment() -> Iterator[str]:
-    """Install the other systems where nothing else is; yield the Python."""
+def environment(packages: Sequence[str] = PACKAGES) -> Iterator[str]:
+    """Install other systems where nothing else is; yield the Python."""
     with tempfile.TemporaryDirectory(prefix="gridbot-peers-") as folder:
         python = str(Path(folder) / "bin" / "python")
         for command in (
             [sys.executable, "-m", "venv", folder],
-            [python, "-m", "pip", "install", "--quiet", *PACKAGES],
+            [python, "-m", "pip", "install", "--quiet", *packages],
         ):
             ended = subprocess.run(command, capture_output=True, text=True)
             if ended.returncode:

@@ -55,7 +55,7 @@ def _play(
     name: str, excluded: str, grids: dict[str, Add], place: Place, jobs: int, seconds: float,
     say: Callable[[str], None],
 ) -> tuple[Outcome, list[Share]]:  # fmt: skip
-    with overlay(place.server, name) as made:
+    with overlay(place.server, name, with_defaults=True) as made:
         for add in grids.values():
             add(made)
         made.start()

@@ -71,7 +71,7 @@ def play(
 ) -> Outcome:  # fmt: skip
     """Submit a BOT of `jobs` jobs, let it happen, and wait until the pilots have left."""
     seconds = max(seconds, scenario.least_jobs_seconds)
-    with overlay(place.server, name) as made:
+    with overlay(place.server, name, with_defaults=True) as made:
         made.add_slurm(GRID, place.cluster, *_USUAL, *scenario.options)
         if scenario.faults:
             made.lose_replies(scenario.faults)

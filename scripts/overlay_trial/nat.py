@@ -22,7 +22,10 @@ _OPTIONS = ("--walltime", "30m", "--max-running", str(NODES * CPUS))
 
 def play(place: Place, jobs: int, seconds: float, say: Callable[[str], None]) -> Outcome:
     """Run a BOT on pilots of such a site, and try the ways that its router must close."""
-    with behind_nat.site(place.server.port, say) as site, overlay(place.server, NAME) as made:
+    with (
+        behind_nat.site(place.server.port, say) as site,
+        overlay(place.server, NAME, with_defaults=True) as made,
+    ):
         leaks = list(site.leaks())
         say(f"ways that are open: {leaks or 'one port of the server, from inside'}")
         _configure(made, site)

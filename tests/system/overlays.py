@@ -32,17 +32,23 @@ _SETUP = 'export GRIDBOT_HOST_ID="$SLURMD_NODENAME"'
 
 @dataclass
 class Overlay:
-    """One overlay's folder and, while it runs, its constructor."""
+    """One overlay's folder and, while it runs, its constructor.
+
+    `interval` is that of its rounds, and `idle` the longest time of its pilots without work; None
+    is what an operator gets who says nothing.
+    """
 
     server: Deployment
     folder: Path
-    interval: str = "1s"
+    interval: str | None = "1s"
+    idle: str | None = "3s"
     _constructor: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def add(self, kind: str, name: str, *options: str) -> None:
-        """Configure a grid whose pilots leave soon."""
+        """Configure a grid."""
         scratch = ("--scratch", str(self.folder / "scratch"))
-        common = ("--idle", "3s", "--python", PYTHON, "--data", str(self.folder), *scratch)
+        common = ["--python", PYTHON, "--data", str(self.folder), *scratch]
+        common += ["--idle", self.idle] if self.idle else []
         # Jobs wait for files in the server's folder.
         allowed = ("--setup", f"export GRIDBOT_ALLOW_WRITE={self.server.folder}")
         self.server.run("overlay", "add", kind, name, *common, *allowed, *options)
@@ -66,7 +72,8 @@ class Overlay:
 
     def start(self) -> None:
         """Start the constructor, or one that takes over from another that was killed."""
-        command = ["overlay", "run", "--data", str(self.folder), "--interval", self.interval]
+        command = ["overlay", "run", "--data", str(self.folder)]
+        command += ["--interval", self.interval] if self.interval else []
         path = f"{self.folder / 'lossy'}:{os.environ['PATH']}"
         lay_wheels(self.folder)
         with self.log.open("ab") as log:
@@ -166,9 +173,16 @@ def _is_pilots(process: psutil.Process, prefix: str) -> bool:
 
 
 @contextmanager
-def overlay(server: Deployment, name: str = "overlay") -> Iterator[Overlay]:
-    """Make an overlay of a deployment; nothing of its pilots is left running afterwards."""
+def overlay(
+    server: Deployment, name: str = "overlay", *, with_defaults: bool = False
+) -> Iterator[Overlay]:
+    """Make an overlay of a deployment; nothing of its pilots is left running afterwards.
+
+    Its rounds and the idle time of its pilots are short, unless it is to be `with_defaults`.
+    """
     made = Overlay(server, server.folder / name)
+    if with_defaults:
+        made.interval = made.idle = None
     try:
         yield made
     finally:

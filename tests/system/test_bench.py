@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from scripts.benchmarks.harness.load import generator
+from tests.system.batch_systems import SLURM_PACKAGES, need
 from tests.system.deployment import eventually
 
 CHECKOUT = Path(__file__).parents[2]
@@ -166,3 +167,16 @@ def test_an_instance_of_wfcommons_runs_beside_the_least_time_of_its_graph(tmp_pa
     [row] = json.loads(measured([*command, "--json"]).stdout)["rows"]
     assert (row["workflow"], row["nodes"], row["least_seconds"]) == ("three", 3, 0.4)
     assert row["seconds"] >= row["least_seconds"]
+
+
+def test_pilots_and_slurms_own_ways_take_turns_on_one_real_cluster() -> None:
+    need("munged slurmctld slurmd sbatch", SLURM_PACKAGES)
+    systems = ("gridbot", "array", "sbatch")
+    options = [word for system in systems for word in ("--system", system)]
+    command = [*BENCH, "pilots", "--quick", "--seconds", "0.5", *options, "--json"]
+    rows = json.loads(measured(command).stdout)["rows"]
+    assert [(row["system"], row["jobs"], row["rounds"]) for row in rows] == [
+        (system, 24, 1) for system in systems
+    ]
+    assert min(row["to_ideal"] for row in rows) > 0
+    assert rows[0]["pilot_hours_to_ideal"] > 1

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripts.benchmarks import pilots
 from scripts.benchmarks.figure7a import picture
 from scripts.benchmarks.figure7a.ranking import Course, levels, order, spearman
 from scripts.benchmarks.harness import table
@@ -177,3 +178,20 @@ def test_the_picture_is_a_png(tmp_path: Path) -> None:
     picture.draw(path, one_after_the_other(bots=3, jobs=12), levels(12), "three BOTs")
 
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_systems_on_slots_are_compared_within_each_round() -> None:
+    def took(*to_ideal: float) -> list[dict[str, float]]:
+        return [
+            {"round": number, "after_first_seconds": 10 * value, "to_ideal": value}
+            for number, value in enumerate(to_ideal)
+        ]
+
+    # A busy second round met both.
+    found = {(1.0, "gridbot"): took(1.1, 2.1, 1.2), (1.0, "hyperqueue"): took(1.0, 2.0, 1.3)}
+    ours, theirs = pilots.rows(80, found)
+
+    assert (ours["system"], ours["rounds"], ours["to_ideal"]) == ("gridbot", 3, 1.2)
+    assert ours["over_hyperqueue"] == pytest.approx(0.1)
+    assert ours["spread"]["to_ideal"] == (1.1, 2.1)
+    assert "over_hyperqueue" not in theirs
