@@ -18,10 +18,10 @@ import pytest
 import requests
 from tests.system.deployment import eventually, free_port
 
-from gridbot_server.storage.files.sigv4 import RequestSigner, S3Credentials
+from gridbot_client.aws import AwsCredentials, RequestSigner
 
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret"
-SIGNER = RequestSigner(S3Credentials(ACCESS_KEY, SECRET_KEY), "us-east-1")
+SIGNER = RequestSigner(AwsCredentials(ACCESS_KEY, SECRET_KEY), "us-east-1")
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 

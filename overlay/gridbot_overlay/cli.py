@@ -24,6 +24,7 @@ from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one
 from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.decide.model import Grid
+from gridbot_overlay.decide.money import PERIODS
 from gridbot_overlay.folder import OverlayFolder
 from gridbot_overlay.submitters import KINDS
 
@@ -31,6 +32,10 @@ R = TypeVar("R")
 
 _FIRST_GRID = "gridbot overlay add KIND NAME"
 _SHAPE_OPTIONS = ("nodes", "cpus", "memory_mb", "gpus", "walltime_seconds", "idle_seconds")
+_LIMIT_OPTIONS = (
+    "max_queued", "max_running", "submits_per_minute", "budget_pilot_hours", "budget",
+    "budget_period",
+)  # fmt: skip
 _KINDS = ", ".join(sorted(KINDS))
 
 
@@ -110,6 +115,21 @@ def overlay() -> None:
     type=float,
     help="Pilot-hours in all.  [default: no limit]",
 )
+@click.option(
+    "--price", metavar="MONEY", type=float,
+    help="What a pilot costs for an hour, in any currency.  [default: nothing]",
+)  # fmt: skip
+@click.option(
+    "--price-per-core-hour", metavar="MONEY", type=float, help="The same of each of its cores."
+)
+@click.option(
+    "--money-budget", "budget", metavar="MONEY", type=float,
+    help="Money that pilots may cost.  [default: no limit]",
+)  # fmt: skip
+@click.option(
+    "--budget-period", type=click.Choice(list(PERIODS)),
+    help="Time for which --money-budget is.  [default: ever]",
+)  # fmt: skip
 @click.option(
     "--dedicated", "is_dedicated", is_flag=True, help="Pilots of this grid are never preempted."
 )
@@ -364,7 +384,7 @@ def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[s
     for key, value in given.items():
         if key in _SHAPE_OPTIONS:
             parts["shape"][key] = value
-        elif key in ("max_queued", "max_running", "submits_per_minute", "budget_pilot_hours"):
+        elif key in _LIMIT_OPTIONS:
             parts["limits"][key] = value
         else:
             grid[key] = list(value) if isinstance(value, tuple) else value
@@ -394,5 +414,7 @@ def _grid_row(grid: Grid) -> dict[str, Any]:
         "max_queued": grid.limits.max_queued,
         "max_running": grid.limits.max_running,
         "budget": grid.limits.budget_pilot_hours,
+        "price": grid.price,
+        "money_budget": grid.limits.budget,
         "dedicated": grid.is_dedicated,
     }

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from gridbot.api.errors import BadInput
 from gridbot_client.host.gpus import MOST as MOST_GPUS
 from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape
+from gridbot_overlay.decide.money import PERIODS
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ _TEXTS = _Kind(
     lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
     tuple,
 )
-_HOURS = _Kind(
+_AMOUNT = _Kind(
     "a number above 0",
     lambda value: _is_number(value, int, float) and 0 < value <= _MOST,
     float,
@@ -88,11 +89,18 @@ _LIMITS = {
     "max_queued": _whole(0),
     "max_running": _whole(0),
     "submits_per_minute": _whole(1),
-    "budget_pilot_hours": _HOURS,
+    "budget_pilot_hours": _AMOUNT,
     "max_queue_seconds": _whole(60),
+    "budget": _AMOUNT,
+    "budget_period": _Kind(
+        " or ".join(f'"{name}"' for name in PERIODS),
+        lambda value: isinstance(value, str) and value in PERIODS,
+    ),
 }
 _GRID = {
     "kind": _TEXT,
+    "price": _AMOUNT,
+    "price_per_core_hour": _AMOUNT,
     "is_dedicated": _FLAG,
     "scratch": _TEXT,
     "setup": _TEXTS,
@@ -144,7 +152,20 @@ def grid_of(name: str, table: Mapping[str, Any], kinds: Iterable[str]) -> Grid:
     options = _table(table, "options", where)
     shape = _made(PilotShape, _table(table, "shape", where), _SHAPE, f"{where}.shape")
     limits = _made(GridLimits, _table(table, "limits", where), _LIMITS, f"{where}.limits")
-    return Grid(name=name, shape=shape, limits=limits, options=options, **values)
+    price = _price(values, shape, where)
+    if limits.budget is not None and not price:
+        raise BadInput(f"{where}.limits.budget needs a price of pilots: write {where}.price = 0.1")
+    return Grid(name=name, shape=shape, limits=limits, options=options, price=price, **values)
+
+
+def _price(values: dict[str, Any], shape: PilotShape, where: str) -> float:
+    """Take the price out of a grid's values, and return that of one pilot for an hour."""
+    price, of_core = values.pop("price", None), values.pop("price_per_core_hour", None)
+    if price is not None and of_core is not None:
+        raise BadInput(f"{where}: price and price_per_core_hour say the same: leave one out")
+    if of_core is not None:
+        return float(of_core * shape.all_cpus)
+    return float(price or 0.0)
 
 
 def grid_text(name: str, table: Mapping[str, Any]) -> str:

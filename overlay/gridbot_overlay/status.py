@@ -15,6 +15,7 @@ from gridbot_overlay.decide.construct import GridView
 from gridbot_overlay.decide.grid_ad import queue_wait
 from gridbot_overlay.decide.health import WHY_HELD, is_mute
 from gridbot_overlay.decide.model import Pilot, PilotState
+from gridbot_overlay.decide.money import described
 
 _LIVE = (PilotState.SUBMITTING, PilotState.QUEUED, PilotState.HELD, PilotState.RUNNING)
 _MOST_SHOWN = 3  # failing pilots of a grid
@@ -46,6 +47,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     for grid in found["grids"]:
         yield ""
         yield printable(f"{grid['name']}: {_why(grid)}")
+        if grid["money"]:
+            yield printable(f"  {grid['money']}")
         for pilot in grid["failing"]:
             yield printable(f"  {pilot['pilot']} {pilot['node']}: {pilot['reason']}")
             yield from (f"    {line}" for line in _last_lines(pilot["stderr"]))
@@ -93,6 +96,11 @@ def _grid(
         "failures": totals["failures"],
         "pilot_hours": round(view.used_hours + sum(_hours(view.live, now)), 6),
         "wasted_pilot_hours": round(totals["wasted_hours"], 6),
+        "price": view.grid.price,
+        "spent": round(view.money.spent, 6),
+        "budget": view.grid.limits.budget,
+        "budget_period": view.grid.limits.budget_period,
+        "money": described(view.grid, view.money) if view.grid.price else "",
         "queue_wait": queue_wait(view.pilots),
         "health": view.health.reason,
         "why": text,

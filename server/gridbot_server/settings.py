@@ -196,7 +196,7 @@ class Settings:
 
     @property
     def s3_credentials_path(self) -> Path:
-        """S3Credentials of the object store, where the environment has none."""
+        """Credentials of the object store, where the environment has none."""
         return self.data / "s3.credentials"
 
     def open_store(self) -> Store:

@@ -162,7 +162,10 @@ def _put_on_grid(conn: Connection, client: int) -> None:
     conn.execute(
         "INSERT INTO told_grids (constructor, ads, drained, good_until)"
         """ VALUES ('tag', %s, '{"cluster": "", "island": "finish"}', now() + '1 day')""",
-        ['{"cluster": {"PilotHours": 1203.5, "PilotHoursLeft": 796.5, "PilotHoursWasted": 41.25}}'],
+        [
+            '{"cluster": {"PilotHours": 1203.5, "PilotHoursLeft": 796.5, "PilotHoursWasted": 41.25,'
+            ' "Spent": 12.5, "BudgetLeft": 37.5}}'
+        ],
     )
     conn.execute(
         "UPDATE client SET grid = 'cluster', pilot = 'tag.0', jobs = 40, failures = 2,"

@@ -61,7 +61,7 @@ MAY_ENTER = {
 # commands print.
 SHARED_WITH_SERVER = (
     "gridbot_client.protocol.", "gridbot_client.net.discovery.", "gridbot_client.terminal.",
-    "gridbot_client.walls.", "gridbot_client.spans.",
+    "gridbot_client.walls.", "gridbot_client.spans.", "gridbot_client.aws.",
 )  # fmt: skip
 
 # Which of the server's other rooms, and of the modules beside them, each one may import.
@@ -122,6 +122,7 @@ MOST_ROOMS = 23
 ROOMS_OF: dict[str, dict[str, set[str]]] = {
     "gridbot_server": ROOMS,
     "gridbot_client": {
+        "aws": set(),
         "protocol": set(),
         "walls": set(),
         "backoff": set(),

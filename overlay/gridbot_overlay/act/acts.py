@@ -301,6 +301,7 @@ def _pilot(grid: Grid, tag: str, index: int, item: Submit, now: float) -> Pilot:
         submitted_at=now,
         owners=item.owners,
         walltime_seconds=grid.shape.walltime_seconds,
+        price=grid.price,
     )
 
 

@@ -19,6 +19,7 @@ from gridbot_overlay.act.store import DrainOrder, GridRecord, PilotStore
 from gridbot_overlay.decide.construct import GridView, Plan, plan, plan_without_server
 from gridbot_overlay.decide.health import is_mute, judge
 from gridbot_overlay.decide.model import Grid, Pilot, PilotState, Sighting
+from gridbot_overlay.decide.money import begin, spending
 from gridbot_overlay.decide.reconcile import (
     NO_GRID,
     UNKNOWN,
@@ -300,6 +301,7 @@ def _view(
     now: float,
 ) -> GridView:
     record, own = store.grid(grid.name), pilots[grid.name]
+    ended = store.spent(grid.name, begin(grid.limits.budget_period, now))
     others = [pilot for name in pilots if name != grid.name for pilot in pilots[name]]
     return GridView(
         grid=grid,
@@ -308,6 +310,7 @@ def _view(
         health=judge(own, now, record.resumed_at, others),
         used_hours=store.used_hours(grid.name),
         wasted_hours=store.totals(grid.name)["wasted_hours"],
+        money=spending(grid, own, ended, now),
         barrier=f"cannot be asked: {problem}" if problem else _drain_text(record),
         is_drained=bool(record.drained),
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 from gridbot.api.errors import GridbotError
 from gridbot_overlay.decide.model import Pilot, PilotState
+from gridbot_overlay.decide.money import cost
 
 _KEPT_SECONDS = 7 * 86_400.0
 _BUSY_SECONDS = 20.0
@@ -80,6 +81,7 @@ class PilotStore:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self._db.row_factory = sqlite3.Row
+        self._db.create_function("cost", 2, cost, deterministic=True)
 
     @classmethod
     def open(cls, folder: Path) -> PilotStore:
@@ -154,6 +156,10 @@ class PilotStore:
         """Return the pilot-hours of all pilots that ever ended in the grid."""
         return float(self._rows("used_hours", grid=grid)[0][0])
 
+    def spent(self, grid: str, since: float) -> float:
+        """Return the money that pilots cost which were submitted `since` and have ended."""
+        return float(self._rows("spent", grid=grid, since=since)[0][0])
+
     def totals(self, grid: str) -> dict[str, float]:
         """Return jobs, failures, hours and wasted_hours of the last days' pilots."""
         return dict(self._rows("totals", grid=grid)[0])
@@ -208,9 +214,9 @@ class PilotStore:
         self._do("revoked", tag=tag)
 
     def forget(self, now: float) -> None:
-        """Drop pilots that ended a week ago; the hours that they used stay known."""
+        """Drop pilots that ended a week ago; the hours and the money that they used stay known."""
         with self._transaction() as db:
-            for name in ("keep_hours", "forget_pilots", "forget_submissions"):
+            for name in ("keep_hours", "keep_money", "forget_pilots", "forget_submissions"):
                 values = {} if name == "forget_submissions" else {"before": now - _KEPT_SECONDS}
                 db.execute(SQL[name], values)
 

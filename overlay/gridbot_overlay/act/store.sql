@@ -72,6 +72,16 @@ ALTER TABLE pilot ADD COLUMN is_logged INTEGER NOT NULL DEFAULT 0;
 -- The number of the last of the server's orders that was followed.
 ALTER TABLE overlay ADD COLUMN heard INTEGER NOT NULL DEFAULT 0;
 
+-- name: migration 7
+ALTER TABLE pilot ADD COLUMN price REAL NOT NULL DEFAULT 0;
+-- Money, of pilots whose rows are gone, by the day on which they were submitted.
+CREATE TABLE spent (
+    grid TEXT NOT NULL,
+    day INTEGER NOT NULL,                   -- days since 1970, UTC
+    money REAL NOT NULL,
+    PRIMARY KEY (grid, day)
+) WITHOUT ROWID;
+
 -- name: instance
 SELECT instance FROM overlay
 
@@ -107,6 +117,14 @@ SELECT drained, resumed_at FROM grid WHERE name = :name
 SELECT coalesce((SELECT used_hours FROM grid WHERE name = :grid), 0)
      + coalesce((SELECT sum(max(0, ended_at - started_at)) / 3600 FROM pilot
                   WHERE grid = :grid AND ended_at IS NOT NULL AND started_at IS NOT NULL), 0)
+
+-- name: spent
+-- Money, of pilots that have ended and were submitted since.
+SELECT coalesce((SELECT sum(money) FROM spent
+                  WHERE grid = :grid AND day * 86400 >= :since), 0)
+     + coalesce((SELECT sum(cost(ended_at - started_at, price)) FROM pilot
+                  WHERE grid = :grid AND price > 0 AND submitted_at >= :since
+                    AND ended_at IS NOT NULL AND started_at IS NOT NULL), 0)
 
 -- name: totals
 -- Over what is kept: what pilots did, and the hours in which their cores ran nothing.
@@ -155,6 +173,16 @@ SELECT p.grid, sum(max(0, coalesce(p.ended_at - p.started_at, 0))) / 3600
                     AND (o.ended_at IS NULL OR o.ended_at > :before OR NOT o.is_settled))
  GROUP BY p.grid
     ON CONFLICT (name) DO UPDATE SET used_hours = used_hours + excluded.used_hours
+
+-- name: keep_money
+INSERT INTO spent (grid, day, money)
+SELECT p.grid, CAST(p.submitted_at / 86400 AS INTEGER), sum(cost(p.ended_at - p.started_at, p.price))
+  FROM pilot p JOIN submission s USING (tag)
+ WHERE s.is_revoked AND p.price > 0 AND p.started_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM pilot o WHERE o.tag = s.tag
+                    AND (o.ended_at IS NULL OR o.ended_at > :before OR NOT o.is_settled))
+ GROUP BY 1, 2
+    ON CONFLICT (grid, day) DO UPDATE SET money = money + excluded.money
 
 -- name: forget_pilots
 DELETE FROM pilot WHERE tag IN (

@@ -19,6 +19,7 @@ from gridbot_overlay.decide.health import WHY_HELD, GridHealth
 from gridbot_overlay.decide.limits import Allowance, room
 from gridbot_overlay.decide.matching import Lot, Matched, Need, Supply, match
 from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, PilotState
+from gridbot_overlay.decide.money import MoneySpent, exhausted
 from gridbot_policies.classad import Record, record
 
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
@@ -41,6 +42,7 @@ class GridView:
     health: GridHealth = field(default_factory=GridHealth)
     used_hours: float = 0.0  # pilot-hours of pilots that have ended
     wasted_hours: float = 0.0  # of those of the last days: in which their cores ran nothing
+    money: MoneySpent = field(default_factory=MoneySpent)  # of the current period of its budget
     barrier: str = ""  # why nothing may be submitted, whatever the demand
     is_drained: bool = False  # waiting pilots go at once
 
@@ -53,7 +55,9 @@ class GridView:
     def ad(self) -> dict[str, Any]:
         """What a GridPolicy sees."""
         rate = self.health.failure_rate
-        return grid_ad(self.grid, self.pilots, rate, self.used_hours, self.wasted_hours, self.hosts)
+        return grid_ad(
+            self.grid, self.pilots, rate, self.used_hours, self.wasted_hours, self.hosts, self.money
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +171,16 @@ def _dedication(need: Need, grid: Grid) -> str:
 def _room(view: GridView, now: float) -> Allowance:
     if view.barrier:
         return Allowance(0, view.barrier)
-    return room(view.grid, view.pilots, view.health, view.used_hours, now)
+    return room(view.grid, view.pilots, view.health, view.used_hours, now, view.money)
 
 
 def _cost(view: GridView) -> int:
     """Return what a core of a new pilot costs, more than any of a live one: ten seconds' wait is 1.
 
-    What is dedicated, or has GPUs, is spared for replicas that can go nowhere else.
+    What is dedicated, has GPUs or costs money is spared for replicas that can go nowhere else.
     """
     wait = min((queue_wait(view.pilots) or 0.0) / 10, 300)
-    is_spared = view.grid.is_dedicated or view.grid.shape.gpus > 0
+    is_spared = view.grid.is_dedicated or view.grid.shape.gpus > 0 or view.grid.price > 0
     return round(100 + wait + 300 * view.health.failure_rate + 50 * is_spared)
 
 
@@ -283,8 +287,11 @@ def _refused(
     for demand in demands:
         ordinary, dedicated = _needs(demand)
         need = ordinary if demand.unsent > demand.dedicated else dedicated
-        names = [view.grid.name for view in views]
-        found = {name: text for name in names if (text := obstacles.get((need, name)))}
+        texts = {
+            view.grid.name: obstacles.get((need, view.grid.name), exhausted(view.grid, view.money))
+            for view in views
+        }
+        found = {name: text for name, text in texts.items() if text}
         if demand.unsent and found:
             yield demand.bot, found
 

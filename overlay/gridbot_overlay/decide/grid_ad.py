@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gridbot_overlay.decide.model import Grid, Pilot, PilotState
+from gridbot_overlay.decide.money import MoneySpent
 
 GRID_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -32,6 +33,9 @@ GRID_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "PilotHours": "pilot-hours used so far",
         "PilotHoursWasted": "of pilots of the last days: hours in which their cores ran nothing",
         "PilotHoursLeft": "pilot-hours left of the budget; undefined without one",
+        "Price": "of one core for an hour, in the operator's currency; 0 where it costs nothing",
+        "Spent": "money, in the period of its budget; undefined where pilots cost nothing",
+        "BudgetLeft": "money left of the budget of this period; undefined without one",
         "LastHost": "ad of the host of the last pilot that joined; undefined before the first",
     }
 )
@@ -46,10 +50,11 @@ def grid_ad(
     used_hours: float,
     wasted_hours: float,
     hosts: Sequence[Mapping[str, Any]],
+    money: MoneySpent,
 ) -> dict[str, Any]:
     """Return the ad's values; `pilots` are those of the last hours, `hosts` the latest first."""
     live = [pilot for pilot in pilots if pilot.is_live]
-    budget = grid.limits.budget_pilot_hours
+    budget, most_money = grid.limits.budget_pilot_hours, grid.limits.budget
     return {
         "Name": grid.name,
         "Kind": grid.kind,
@@ -69,6 +74,9 @@ def grid_ad(
         "PilotHours": used_hours,
         "PilotHoursWasted": wasted_hours,
         "PilotHoursLeft": None if budget is None else max(0.0, budget - used_hours),
+        "Price": grid.price / grid.shape.all_cpus,
+        "Spent": money.spent if grid.price else None,
+        "BudgetLeft": None if most_money is None else max(0.0, most_money - money.spent),
         "LastHost": hosts[0] if hosts else None,
     }
 

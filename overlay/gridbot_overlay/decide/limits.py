@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gridbot_overlay.decide.health import GridHealth
 from gridbot_overlay.decide.model import Grid, Pilot
+from gridbot_overlay.decide.money import MoneySpent, affordable, described
 
 _RATE_SECONDS = 60.0
 
@@ -21,10 +22,14 @@ class Allowance:
 
 
 def room(
-    grid: Grid, pilots: Sequence[Pilot], health: GridHealth, used_hours: float, now: float
-) -> Allowance:
+    grid: Grid, pilots: Sequence[Pilot], health: GridHealth, used_hours: float, now: float,
+    money: MoneySpent,
+) -> Allowance:  # fmt: skip
     """Return the least of what the grid's limits leave; `pilots` are those of the last hours."""
-    return min(_rooms(grid, pilots, health, used_hours, now), key=lambda found: found.pilots)
+    found = _rooms(grid, pilots, health, used_hours, now)
+    paid = affordable(grid, money)
+    bought = [] if paid is None else [Allowance(paid, described(grid, money))]
+    return min([*found, *bought], key=lambda found: found.pilots)
 
 
 def _rooms(

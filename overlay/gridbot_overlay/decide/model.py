@@ -34,6 +34,8 @@ class GridLimits:
     submits_per_minute: int = 30
     budget_pilot_hours: float | None = None  # in all, over the grid's life; None: no cap
     max_queue_seconds: int = 86_400  # a pilot that has waited so long is taken back
+    budget: float | None = None  # of money, in each `budget_period`; None: no cap
+    budget_period: str = "ever"  # a key of money.PERIODS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Grid:
     kind: str  # which submitter speaks with it, a key of submitters.KINDS
     shape: PilotShape = field(default_factory=PilotShape)
     limits: GridLimits = field(default_factory=GridLimits)
+    price: float = 0.0  # of one pilot for an hour, in whatever currency; 0: it costs nothing
     is_dedicated: bool = False  # the fail-over pool of section 7: nobody preempts
     scratch: str = "${TMPDIR:-/tmp}"  # where a pilot may write on a node, expanded by its shell
     setup: tuple[str, ...] = ()  # shell lines that a node needs first, such as: module load python
@@ -131,6 +134,7 @@ class Pilot:
     surplus_cycles: int = 0  # looks in a row at which nothing needed it
     is_settled: bool = False  # it has ended, and the server was told so
     is_logged: bool = False  # the server keeps its last words
+    price: float = 0.0  # for an hour, when it was submitted
 
     @property
     def id(self) -> str:

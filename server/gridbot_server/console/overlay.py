@@ -53,23 +53,23 @@ class ShownRefusal(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What a grid's constructor told of its pilot-hours."""
+    """What a grid's constructor told of its pilot-hours and its money."""
 
     grid: str
     constructor: str
     used: float | None
     left: float | None  # None: it has no budget
     wasted: float | None  # of the last days
+    spent: float | None  # money, in the period of its budget; None: it costs nothing
+    money_left: float | None  # None: it has no budget of money
 
     @classmethod
     def of(cls, grid: GridState) -> Budget:
         """Return what an ad says; a constructor of another release may say less."""
-        names = ("PilotHours", "PilotHoursLeft", "PilotHoursWasted")
-        hours = (grid.ad.get(name) for name in names)
-        used, left, wasted = (
-            float(value) if isinstance(value, int | float) else None for value in hours
-        )
-        return cls(grid.name, grid.constructor, used, left, wasted)
+        names = ("PilotHours", "PilotHoursLeft", "PilotHoursWasted", "Spent", "BudgetLeft")
+        told = (grid.ad.get(name) for name in names)
+        numbers = (float(value) if isinstance(value, int | float) else None for value in told)
+        return cls(grid.name, grid.constructor, *numbers)
 
 
 class Drained(NamedTuple):

@@ -31,6 +31,7 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
         key_file = "operator.key"
         [grids.big]
         kind = "slurm"
+        price_per_core_hour = 0.025
         is_dedicated = true
         setup = ["module load python/3.12"]
         directives = ["--partition=long"]
@@ -38,6 +39,8 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
         [grids.big.limits]
         max_running = 7
         budget_pilot_hours = 100
+        budget = 50.0
+        budget_period = "day"
         [grids.big.options]
         anything = ["as its kind", "wants"]
         """,
@@ -47,6 +50,7 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
     assert found.key_file == tmp_path / "operator.key"
     assert (big.shape.cpus, big.shape.walltime_seconds, big.shape.idle_seconds) == (4, 7200, 60)
     assert (big.limits.max_running, big.limits.budget_pilot_hours) == (7, 100.0)
+    assert (big.price, big.limits.budget, big.limits.budget_period) == (0.1, 50.0, "day")
     assert big.setup == ("module load python/3.12",)
     assert big.options == {"anything": ["as its kind", "wants"]}
 
@@ -61,6 +65,18 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
         ("[grids.a]\nkind = 'slrum'", "grids.a.kind: unknown kind 'slrum'; did you mean slu"),
         ("[grids.a]\nkind = 'pbs'", "unknown kind 'pbs'; known: local, slurm"),
         ("[grids.a]\nkind = 'local'\nmax_runing = 1", r"\[grids.a\]: unknown key 'max_runing'"),
+        (
+            "[grids.a]\nkind = 'local'\nlimits.budget = 5.0",
+            "grids.a.limits.budget needs a price of pilots: write grids.a.price = 0.1",
+        ),
+        (
+            "[grids.a]\nkind = 'local'\nprice = 1.0\nprice_per_core_hour = 1.0",
+            "grids.a: price and price_per_core_hour say the same: leave one out",
+        ),
+        (
+            "[grids.a]\nkind = 'local'\nlimits.budget_period = 'week'",
+            'budget_period must be "day" or "month" or "ever", not \'week\'',
+        ),
         (
             "[grids.a]\nkind = 'local'\nlimits.max_runing = 1",
             r"\[grids.a.limits\]: unknown key 'max_runing'; did you mean max_running?",

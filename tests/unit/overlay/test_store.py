@@ -12,6 +12,7 @@ from gridbot.api.errors import GridbotError
 from gridbot_overlay.act.store import SQL, PilotStore, SubmissionRecord
 from gridbot_overlay.decide.grid_ad import GRID_ATTRIBUTES, grid_ad
 from gridbot_overlay.decide.model import Pilot, PilotState
+from gridbot_overlay.decide.money import MoneySpent
 
 WEEK = 7 * 86_400.0
 
@@ -113,6 +114,32 @@ def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: PilotStore) 
     assert store.idle_tokens() == []
 
 
+def test_what_pilots_cost_is_counted_by_their_submission_and_outlasts_their_rows(
+    store: PilotStore,
+) -> None:
+    submission = SubmissionRecord("t", "g", NOW, 1, "")
+    store.submitting(submission, [])
+    done = replace(pilot(0), price=0.36, is_settled=True, state=PilotState.ENDED)
+    store.save(
+        [
+            replace(done, index=0, started_at=NOW, ended_at=NOW + 100.5),  # by the second
+            replace(done, index=1, started_at=NOW, ended_at=NOW + 1),  # a minute at least
+            replace(done, index=2, started_at=None, ended_at=NOW + 1),  # it never ran
+            replace(done, index=3, started_at=NOW, ended_at=None, state=PilotState.RUNNING),
+        ]
+    )
+    assert store.spent("g", NOW - 200) == pytest.approx(0.0101 + 0.006)
+    assert store.spent("g", NOW) == 0
+    assert store.spent("other", 0) == 0
+    store.save([replace(done, index=3, started_at=None, ended_at=NOW)])
+    store.revoked("t")
+    store.forget(NOW + 30 * 86_400)
+    assert store.pilots("g", 0) == []
+    day = NOW // 86_400 * 86_400
+    assert store.spent("g", day) == pytest.approx(0.0161)
+    assert store.spent("g", day + 86_400) == 0
+
+
 def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: PilotStore) -> None:
     store.copy().drain("g", "now")
     assert store.grid("g").drained == ""
@@ -120,13 +147,18 @@ def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: PilotStore) 
 
 def test_a_grids_ad_has_the_attributes_of_the_table() -> None:
     found = grid_ad(
-        grid(), [pilot(0), pilot(1, PilotState.RUNNING)], 0.5, 2.0, 0.5, [{"OpSys": "LINUX"}]
-    )
+        grid(), [pilot(0), pilot(1, PilotState.RUNNING)], 0.5, 2.0, 0.5, [{"OpSys": "LINUX"}],
+        MoneySpent(),
+    )  # fmt: skip
     assert set(found) == set(GRID_ATTRIBUTES)
     assert (found["Queued"], found["Running"], found["FreeSlots"]) == (1, 1, 998)
     assert (found["QueueWait"], found["LastHost"]) == (50.0, {"OpSys": "LINUX"})
     assert (found["PilotHoursLeft"], found["PilotHoursWasted"]) == (None, 0.5)
-    assert grid_ad(grid(budget_pilot_hours=3.0), [], 0.0, 2.0, 0.5, [])["PilotHoursLeft"] == 1.0
+    assert (found["Price"], found["Spent"], found["BudgetLeft"]) == (0.0, None, None)
+    capped = grid(budget_pilot_hours=3.0, price=0.4, cpus=4, budget=5.0)
+    found = grid_ad(capped, [], 0.0, 2.0, 0.5, [], MoneySpent(spent=1.5, reserved=1.0))
+    assert found["PilotHoursLeft"] == 1.0
+    assert (found["Price"], found["Spent"], found["BudgetLeft"]) == (0.1, 1.5, 3.5)
 
 
 def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from gridbot_client.aws import AwsCredentials, RequestSigner
 from gridbot_server.errors import RequestError, ServerBusy
 from gridbot_server.settings import Settings
 from gridbot_server.storage import storage_key
 from gridbot_server.storage.files.s3 import Bucket, BucketPlace, S3Error, checksum, new_session
-from gridbot_server.storage.files.sigv4 import RequestSigner, S3Credentials
 from gridbot_server.storage.storage_key import StorageKeyError
 
 URL_SECONDS = 3600  # for which a URL is good
@@ -197,7 +197,7 @@ class NewStorage:
 
 
 def _bucket(place: BucketPlace, access_key: str, secret_key: str) -> Bucket:
-    return Bucket(place, RequestSigner(S3Credentials(access_key, secret_key), place.region))
+    return Bucket(place, RequestSigner(AwsCredentials(access_key, secret_key), place.region))
 
 
 def _about(owner: int, tag: str, place: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from gridbot_client.aws import NoCredentials, RequestSigner, find_credentials
 from gridbot_server.storage.files.bucket import BucketStore
 from gridbot_server.storage.files.folder import FolderStore
-from gridbot_server.storage.files.s3 import Bucket, BucketPlace, S3Error, find_credentials
-from gridbot_server.storage.files.sigv4 import RequestSigner
+from gridbot_server.storage.files.s3 import Bucket, BucketPlace, S3Error
 from gridbot_server.storage.files.store import (
     PARTIAL_LIFETIME,
     Content,
@@ -41,5 +41,8 @@ def open_bucket(
     Raises S3Error.
     """
     found = BucketPlace.parse(place)
-    signer = RequestSigner(find_credentials(environment, file), found.region)
+    try:
+        signer = RequestSigner(find_credentials(environment, file), found.region)
+    except NoCredentials as error:
+        raise S3Error(f"object store: {error}") from None
     return BucketStore(Bucket(found, signer), uploads)

@@ -6,7 +6,6 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Sto
 from __future__ import annotations
 
 import base64
-import configparser
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.etree import ElementTree
 
+from gridbot_client.aws import UNSIGNED, RequestSigner, encoded
 from gridbot_server.errors import StoreAway, StoreFull
-from gridbot_server.storage.files.sigv4 import UNSIGNED, RequestSigner, S3Credentials, encoded
 
 if TYPE_CHECKING:
     import requests  # loaded by the first call: most servers have no object store
@@ -103,32 +101,6 @@ class BucketPlace:
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix.rstrip('/')}"
-
-
-def find_credentials(environment: Mapping[str, str], file: Path) -> S3Credentials:
-    """Those of the environment, else of a file in the format of AWS's tools.  Raises S3Error."""
-    found: Mapping[str, str] = {name.lower(): value for name, value in environment.items()}
-    if not found.get("aws_access_key_id"):
-        path = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or file)
-        profile, parser = (
-            environment.get("AWS_PROFILE") or "default",
-            configparser.RawConfigParser(),
-        )
-        try:
-            parser.read_string(path.read_text())
-            found = parser[profile]
-        except FileNotFoundError:
-            raise S3Error(
-                "no credentials for the object store: set AWS_ACCESS_KEY_ID and"
-                f" AWS_SECRET_ACCESS_KEY, or write {path}"
-            ) from None
-        except (configparser.Error, KeyError):
-            # The message of a parser holds the line, which may be a secret.
-            raise S3Error(f"{path}: expected a section [{profile}] of NAME = VALUE") from None
-    access, secret = found.get("aws_access_key_id", ""), found.get("aws_secret_access_key", "")
-    if not access or not secret:
-        raise S3Error("the object store's credentials lack aws_access_key_id or its secret")
-    return S3Credentials(access, secret, found.get("aws_session_token", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,19 @@
-"""Signatures of requests to S3: AWS Signature Version 4, as the protocol's reference describes it.
+"""Requests to S3, EC2 and their like: credentials, and AWS Signature Version 4.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
-Pure: the time is an argument.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+A signature is pure: the time is an argument.
 """
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -19,7 +22,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True, slots=True)
-class S3Credentials:
+class AwsCredentials:
     """Who signs; only the access key may be shown."""
 
     access_key: str
@@ -27,12 +30,50 @@ class S3Credentials:
     session_token: str = field(default="", repr=False)
 
 
+class NoCredentials(Exception):
+    """There are none, or they are damaged; the message says what to do and shows no secret."""
+
+
+def find_credentials(
+    environment: Mapping[str, str], file: Path, profile: str = ""
+) -> AwsCredentials:
+    """Those of the environment, else of a file in the format of AWS's tools.
+
+    A `profile` that is named is read from the file in any case.  Raises NoCredentials.
+    """
+    found: Mapping[str, str] = {name.lower(): value for name, value in environment.items()}
+    if profile or not found.get("aws_access_key_id"):
+        path = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or file)
+        found = _section(path, profile or environment.get("AWS_PROFILE") or "default")
+    access, secret = found.get("aws_access_key_id", ""), found.get("aws_secret_access_key", "")
+    if not access or not secret:
+        raise NoCredentials("the credentials lack aws_access_key_id or its secret")
+    return AwsCredentials(access, secret, found.get("aws_session_token", ""))
+
+
+def _section(path: Path, profile: str) -> Mapping[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text())
+        return parser[profile]
+    except FileNotFoundError:
+        raise NoCredentials(
+            f"no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write {path}"
+        ) from None
+    except OSError as error:
+        raise NoCredentials(f"{path}: {error.strerror}") from None
+    except (configparser.Error, KeyError, UnicodeDecodeError):
+        # The message of a parser holds the line, which may be a secret.
+        raise NoCredentials(f"{path}: expected a section [{profile}] of NAME = VALUE") from None
+
+
 @dataclass(frozen=True, slots=True)
 class RequestSigner:
-    """Signs for one region."""
+    """Signs for one service in one region."""
 
-    credentials: S3Credentials
+    credentials: AwsCredentials
     region: str
+    service: str = "s3"
 
     def headers(
         self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str],
@@ -43,8 +84,9 @@ class RequestSigner:
         signed = {
             **{name.lower(): value for name, value in headers.items()},
             "x-amz-date": stamp,
-            "x-amz-content-sha256": payload,
         }
+        if self.service == "s3":  # which alone wants it
+            signed["x-amz-content-sha256"] = payload
         if token := self.credentials.session_token:
             signed["x-amz-security-token"] = token
         everything = {**signed, "host": urlsplit(url).netloc}
@@ -104,7 +146,7 @@ class RequestSigner:
         return key.hex()
 
     def _scope(self, stamp: str) -> str:
-        return f"{stamp[:8]}/{self.region}/s3/aws4_request"
+        return f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
 
     def _credential(self, stamp: str) -> str:
         return f"{self.credentials.access_key}/{self._scope(stamp)}"
