@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gridbot_client.activity import ActivityLog, count_of
-from gridbot_client.backoff import Backoff
+from gridbot_client.backoff import REQUESTS
 from gridbot_client.host import description
 from gridbot_client.net.discovery import Endpoint, own_signing_keys
 from gridbot_client.net.transport import (
@@ -156,15 +156,17 @@ def own_fingerprints(url: str) -> tuple[str, ...]:
 def patiently(
     join: Callable[[], Identity], patience_seconds: float | None, activity: ActivityLog
 ) -> Identity:
-    """Join; retry while the server is away, for at most `patience_seconds`, None: for ever."""
-    backoff, begun = Backoff(), time.monotonic()
+    """Join; retry while the server is away, for at most `patience_seconds`, None: for ever.
+
+    It gives up at once when no further try would come in time: a pilot does not wait in vain.
+    """
+    failures, begun = 0, time.monotonic()
     while True:
         try:
             return join()
         except (ServerUnavailable, NotOurServer) as error:
-            floor = getattr(error, "retry_after", 0.0)
-            backoff = backoff.failed(str(error), time.time(), random.random(), floor)  # noqa: S311
-            wait = backoff.remaining(time.time())
+            failures += 1
+            wait = REQUESTS.after(error, failures, random.random())  # noqa: S311
             if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
                 raise
             activity.say(f"cannot join yet ({error}); next try in {wait:.0f} s")

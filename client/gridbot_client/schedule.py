@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gridbot_client import agent
 from gridbot_client.agent import UNFINISHED, LocalReplica
-from gridbot_client.backoff import Backoff, poll_seconds
+from gridbot_client.backoff import FailedRequests, poll_seconds
 from gridbot_client.storage import Folder
 from gridbot_client.work.slots import since_boot
 
@@ -73,5 +73,5 @@ class RequestSchedule:
         return self._backoff.remaining(time.time())
 
     def _reset(self) -> None:
-        self._backoff = Backoff()
+        self._backoff = FailedRequests()
         self._folder.save_backoff(self._backoff)

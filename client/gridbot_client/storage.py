@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot_client.backoff import Backoff
+from gridbot_client.backoff import FailedRequests
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.protocol.messages import (
     ProtocolError,
@@ -294,15 +294,15 @@ class Folder:
 
     # --- backoff
 
-    def backoff(self) -> Backoff:
+    def backoff(self) -> FailedRequests:
         """Saved failures; none if the file is missing or corrupt."""
         raw = read_json(self._backoff) or {}
         try:
-            return Backoff(int(raw["failures"]), float(raw["until"]), str(raw["error"]))
+            return FailedRequests(int(raw["failures"]), float(raw["until"]), str(raw["error"]))
         except (KeyError, TypeError, ValueError):
-            return Backoff()
+            return FailedRequests()
 
-    def save_backoff(self, backoff: Backoff) -> None:
+    def save_backoff(self, backoff: FailedRequests) -> None:
         """Save the failures, so that restarts do not bypass the back-off."""
         if backoff.failures:
             write_atomically(self._backoff, json.dumps(asdict(backoff)).encode(), durable=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import click
 
-from gridbot_client.backoff import delay_seconds, poll_seconds
+from gridbot_client.backoff import REQUESTS, poll_seconds
 from gridbot_server.overload.admission import Admission, QueueLimits
 
 from .harness.command import measurement, quick_option, several
@@ -109,8 +109,9 @@ def _served(storm: Storm, server: _Server, draw: random.Random) -> list[float]:
         now, failures, host = agenda[0]
         answer = server.answer(now)
         if isinstance(answer, Refused):
-            due = now + delay_seconds(failures, draw.random(), answer.retry_seconds)
-            heapq.heapreplace(agenda, (due, failures + 1, host))
+            failures += 1
+            due = now + REQUESTS.seconds(failures, draw.random(), answer.retry_seconds)
+            heapq.heapreplace(agenda, (due, failures, host))
         else:
             first.setdefault(host, answer)
             due = answer + poll_seconds(storm.poll_seconds, draw.random())
@@ -122,6 +123,6 @@ def _first_try(storm: Storm, draw: random.Random) -> tuple[float, int]:
     """When a host first asks the server that is back, and how often it failed before."""
     at, failures = draw.random() * storm.poll_seconds - storm.outage_seconds, 0
     while at < 0:
-        at += delay_seconds(failures, draw.random())
         failures += 1
+        at += REQUESTS.seconds(failures, draw.random())
     return at, failures

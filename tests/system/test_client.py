@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import ProjectServer
 from tests.system.deployment import eventually
 
-from gridbot_client.backoff import Backoff
+from gridbot_client.backoff import FailedRequests
 from gridbot_client.net.discovery import remember_keys
 from gridbot_client.protocol.messages import JobInput, Manifest, ReplicaId, Report, Resources
 from gridbot_client.protocol.signatures import fingerprint
@@ -199,7 +199,7 @@ def test_a_client_that_waits_out_an_outage_asks_at_once_when_resumed(
 ) -> None:
     clients.once()
     asked = len(server.requests)
-    Folder(clients.folder).save_backoff(Backoff(12, time.time() + 3000, "away"))
+    Folder(clients.folder).save_backoff(FailedRequests(12, time.time() + 3000, "away"))
     clients.start()
     eventually(lambda: clients.status()["process"])
     assert clients.status()["next_try_seconds"] > 2000
@@ -531,7 +531,7 @@ def kill_once_it_waits(server: ProjectServer, clients: Clients) -> None:
     eventually(lambda: folder.backoff().remaining(time.time()) > 300)
     process.kill()
     process.wait()
-    folder.save_backoff(Backoff())
+    folder.save_backoff(FailedRequests())
     assert not server.faults["rpc"]
 
 

@@ -133,7 +133,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "activity": {"terminal"},
         "agent": {"protocol"},
         "net": {"protocol", "terminal"},
-        "pilot": {"protocol"},
+        "pilot": {"backoff", "protocol"},
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "installation", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "host", "net", "pilot", "protocol", "storage"}
@@ -142,7 +142,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
         | {"friends", "walls", "work"},
         "status": {"storage", "work"},
-        "friends": {"activity", "agent", "options", "protocol", "storage", "work"},
+        "friends": {"activity", "agent", "backoff", "options", "protocol", "storage", "work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},

@@ -13,9 +13,9 @@ Ethernet approach (Thain and Livny, HPDC 2003): look before use (`sense`), back 
 
 from gridbot.reliable.attempts import RetryAttempt, Trying, trying
 from gridbot.reliable.branches import all_of, any_of
-from gridbot.reliable.limits import BackOff
 from gridbot.reliable.processes import ProcessEnding, run
 from gridbot.reliable.scope import Cancelled, OutOfTime, check, pause, remaining
+from gridbot_client.backoff import BackOff
 
 __all__ = [
     "BackOff",

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from gridbot.reliable.limits import BackOff, RetryLimits
+from gridbot.reliable.limits import RetryLimits
 from gridbot.reliable.scope import Cancelled, Scope, entered, present
+from gridbot_client.backoff import BackOff
 from gridbot_client.quantities import seconds
 
 P = ParamSpec("P")
@@ -100,7 +101,7 @@ class Trying:
         """Wait for the next attempt.  Raises the error of the last one if there is none."""
         error = attempt.error
         assert error is not None
-        pause = self.limits.pause(failures, took, random.random())  # noqa: S311
+        pause = self.limits.pause(error, failures, took, random.random())  # noqa: S311
         if pause is not None and whole.remaining() > 0:
             if pause < whole.remaining():
                 self.told(error, pause)
@@ -130,7 +131,8 @@ def trying(
     Durations are seconds or texts such as "10m".  Without `for_` and `times` it is tried once, as
     in the fault tolerant shell; `every` is the interval at which attempts begin, instead of pauses
     that grow (`back_off`); `each` limits one attempt.  `sense` says whether what is wanted is free:
-    while it is not, no attempt is made.  Only errors of the kinds `on` are failures, others pass.
+    while it is not, no attempt is made.  Only errors of the kinds `on` are failures, others pass;
+    one with a `retry_after` says how many seconds a server wants to be left alone.
     `told` gets each failure that is not the last, and the pause that follows in seconds.
     Raises ValueError for durations that are none.
     """

@@ -21,7 +21,7 @@ import click
 
 from gridbot_client import joining
 from gridbot_client.activity import ActivityLog
-from gridbot_client.backoff import Backoff
+from gridbot_client.backoff import FailedRequests
 from gridbot_client.client import Client, Revoked
 from gridbot_client.commands.failure import failed
 from gridbot_client.commands.options import (
@@ -220,7 +220,7 @@ def run(
             options = options.with_gpus(_gpus(gpus, claims, is_pilot=pilot is not None))
             folder.save_policy(owner_policy.text if owner_policy else "")
             if sys.stdin.isatty():  # started by hand, so not in step with other clients
-                folder.save_backoff(Backoff())
+                folder.save_backoff(FailedRequests())
             activity = ActivityLog(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, Pinning(trusts, project_key), options, activity)
     except NodeUnfit as error:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from gridbot_client import agent
 from gridbot_client.agent import UNFINISHED, LocalReplica, Room, Stage
+from gridbot_client.backoff import BackOff
 from gridbot_client.protocol.manifest import Resources
 from gridbot_client.protocol.messages import ReplicaId
 
 LEAST_MEMORY_MB = 128  # of a guest
 # How long a friend is not asked again after its guest left: without work, or by an error.
-_REST_SECONDS, _MOST_REST_SECONDS = 60.0, 3600.0
+_RESTS = BackOff(least=60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +104,4 @@ class Rest:
     def after(self, now: float, *, has_failed: bool) -> Rest:
         """The rest after its guest has left by itself."""
         failures = self.failures + 1 if has_failed else 0
-        seconds = min(_REST_SECONDS * 2.0 ** min(failures, 10), _MOST_REST_SECONDS)
-        return Rest(now + seconds, failures)
+        return Rest(now + _RESTS.seconds(failures + 1), failures)

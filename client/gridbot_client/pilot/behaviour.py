@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gridbot_client.backoff import BackOff
 from gridbot_client.protocol.messages import Report
 
 # Time to end the processes, report, and clear the scratch directory.
 LEAVING_SECONDS = 20.0
 # First delay after a failure on a node without any success, and after the second failure in a row
 # on a node with one: a single failure there is rather the job's fault.  Doubles with each further.
-_UNPROVEN_PENALTY_SECONDS, _PENALTY_SECONDS = 120.0, 60.0
-_MOST_PENALTY_SECONDS = 1800.0
+_UNPROVEN_PENALTIES = BackOff(least=120.0, most=1800.0)
+_PENALTIES = BackOff(least=60.0, most=1800.0)
 LOW_CPU = "low_cpu"  # reason code of a replica that kept its CPU idle; its pilot exits
 # Default: less than a hundredth of a CPU over ten minutes.
 IDLE_SHARE = 0.01
@@ -93,9 +94,5 @@ class NodeRecord:
 def _penalty(failures: int, *, has_succeeded: bool) -> float:
     """Seconds to wait after `failures` in a row."""
     if has_succeeded:
-        first, doublings = _PENALTY_SECONDS, failures - 2
-    else:
-        first, doublings = _UNPROVEN_PENALTY_SECONDS, failures - 1
-    if doublings < 0:
-        return 0.0
-    return min(first * 2.0 ** min(doublings, 20), _MOST_PENALTY_SECONDS)
+        return _PENALTIES.seconds(failures - 1)
+    return _UNPROVEN_PENALTIES.seconds(failures)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
 
+from gridbot_client.backoff import BackOff
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.work.checkpoints import SEND_SECONDS, ReplicaCheckpoint
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 5.0
+# A checkpoint that stays here is lost with the machine: it is not put off for long.
+_PAUSES = BackOff(least=5.0, most=300.0)
 
 
 class CheckpointSender:
@@ -45,20 +48,22 @@ class CheckpointSender:
             self._thread.join(SEND_SECONDS)
 
     def _run(self) -> None:
-        pause = 0.0
+        pause, failures = 0.0, 0
         while self._waits_for_news(pause):
             try:
                 with self._connect() as transport:
                     self._checkpoint.send(transport)
-                pause = self._checkpoint.rule.every
+                pause, failures = self._checkpoint.rule.every, 0
             except RequestRefused as error:
                 if not error.shuts_out:  # it has lost its lease, so the job goes on elsewhere
                     log.warning("a checkpoint is not sent: %s", error)
                     return
-                pause = self._again()
+                failures += 1
+                pause = self._again(error, failures)
             except (TransportError, OSError) as error:
                 log.info("a checkpoint waits to be sent: %s", error)
-                pause = self._again()
+                failures += 1
+                pause = self._again(error, failures)
 
     def _waits_for_news(self, pause: float) -> bool:
         """Rest, and wait for a further checkpoint; False if none follows."""
@@ -72,7 +77,8 @@ class CheckpointSender:
             found, self._has_news = self._has_news, False
             return found
 
-    def _again(self) -> float:
+    def _again(self, error: Exception, failures: int) -> float:
+        """Let it be sent again; return the pause until then."""
         with self._changed:
             self._has_news = not self._is_over
-        return _RETRY_SECONDS
+        return _PAUSES.after(error, failures, random.random())  # noqa: S311

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from gridbot_client.backoff import delay_seconds
+from gridbot_client.backoff import REQUESTS, BackOff
 from gridbot_client.host import gpus
 from gridbot_client.net.sources import SourceClient
 from gridbot_client.net.transport import (
@@ -67,9 +67,10 @@ _MOST_ROUNDS = 8
 # An upload's offset moved, or its hash was wrong and the server dropped it: start over.
 _PASSING = (409, 422)
 _MOST_REFUSALS = 5
+_FAILURES = (RequestRefused, ServerUnavailable, NotOurServer, CorruptDownload, NoSource)
 # What this machine cannot do is tried again, for five minutes in all.
 _MOST_MACHINE_FAILURES = 16
-_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.1, 30.0
+_MACHINE_PAUSES = BackOff(least=0.2, most=30.0)
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class ReplicaExecutor:
                 if failures == _MOST_MACHINE_FAILURES:
                     return failure(slot.id, "client_error", f"{error}\n")
                 log.warning("replica %s is tried again: %s", slot.id, error)
-            stop.wait(min(_MOST_PAUSE_SECONDS, _LEAST_PAUSE_SECONDS * 2**failures))
+            stop.wait(_MACHINE_PAUSES.seconds(failures))
             if stop.is_asked:
                 raise Stopped
 
@@ -441,19 +442,25 @@ def _upload_one(transport: Transport, slot: ReplicaSlot, output: Output) -> None
 
 
 def _persist(attempt: Callable[[], None], stop: Stop) -> None:
-    """Repeat a transfer with exponential back-off until it succeeds or is refused."""
+    """Repeat a transfer until it succeeds or is refused.  Raises Stopped.
+
+    A loop of its own, and not `gridbot.reliable`, of which the light client has only the pauses:
+    a replica's `Stop` ends it, and refusals pass a few times.
+    """
     failures = 0
     while not stop.is_asked:
-        floor = 0.0
         try:
             return attempt()
-        except RequestRefused as error:
-            # Revoked or banned: the next request for work deals with it.
-            is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
-            if not (error.shuts_out or is_passing):
+        except _FAILURES as error:
+            if isinstance(error, RequestRefused) and not _passes(error, failures):
                 raise
-        except (ServerUnavailable, NotOurServer, CorruptDownload, NoSource) as error:
-            floor = getattr(error, "retry_after", 0.0)
-        stop.wait(delay_seconds(failures, random.random(), floor))  # noqa: S311
-        failures += 1
+            failures += 1
+            pause = REQUESTS.after(error, failures, random.random())  # noqa: S311
+        stop.wait(pause)
     raise Stopped
+
+
+def _passes(error: RequestRefused, failures: int) -> bool:
+    """Whether a refusal after so many failures is no reason to give up."""
+    # Revoked or banned: the next request for work deals with it.
+    return error.shuts_out or (error.code in _PASSING and failures < _MOST_REFUSALS)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from gridbot_client.backoff import delay_seconds
+from gridbot_client.backoff import REQUESTS
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_client.work.runner import Stop
@@ -72,7 +72,10 @@ class Gang:
             }
 
     def _watch(self) -> None:
-        """Tell the server that the member is here, and follow what the gang does."""
+        """Tell the server that the member is here, and follow what the gang does.
+
+        Failures only put off the next question: it asks as long as the gang is there.
+        """
         known, failures = "", 0
         with self._connect() as transport:
             address = free_address(transport.url)
@@ -85,9 +88,8 @@ class Gang:
                     if isinstance(error, RequestRefused) and not error.shuts_out:
                         log.warning("gang of %s: %s", self._id, error)
                         return self._end()
-                    floor = getattr(error, "retry_after", 0.0)
-                    pause = delay_seconds(failures, random.random(), floor)  # noqa: S311
                     failures += 1
+                    pause = REQUESTS.after(error, failures, random.random())  # noqa: S311
                 else:
                     if state == "over":
                         return self._end()

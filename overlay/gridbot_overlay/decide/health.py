@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gridbot_client.backoff import BackOff
 from gridbot_overlay.decide.model import Pilot
 
 FEWEST = 3  # bad pilots, or failed replicas, before anything is concluded
 MOST_FAILED = 0.5  # share of failed replicas that makes a pilot faulty
 FAST_PER_MINUTE, FAST_SHARE, FAST_FEWEST = 6.0, 0.2, 5  # so many fast failures do, too
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 60.0, 3600.0
+PAUSES = BackOff(least=60.0)  # of a grid, by the number of incidents in a row
 WHY_HELD = "held by the batch system"
 SERVER_AWAY = 75  # the exit code of a pilot that did not reach the server; sysexits: try later
 EVERYWHERE = "replicas fail everywhere: look at the BOTs"
@@ -250,8 +251,7 @@ def _trouble(pilots: Sequence[Pilot], symptom: Symptom, now: float) -> Trouble |
         return None
     row.sort(key=lambda pilot: _when(pilot, now))
     last_at = _when(row[-1], now)
-    doubled = min(_incidents(row, now) - 1, 20)
-    pause = min(FIRST_PAUSE_SECONDS * 2**doubled, LONGEST_PAUSE_SECONDS)
+    pause = PAUSES.seconds(_incidents(row, now))
     words = _words(row[-1])
     text = symptom.text.format(count=len(row)) + words
     return Trouble(_when(row[0], now), last_at, last_at + pause, text, words)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gridbot_client.backoff import Backoff
+from gridbot_client.backoff import FailedRequests
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
@@ -119,10 +119,10 @@ def test_sequence_numbers_rise_whatever_was_lost(folder: Folder) -> None:
 
 @pytest.mark.parametrize("spoilt", [b"", b"[]", b'{"failures": "x"}', b"\xff"])
 def test_a_spoilt_backoff_is_none(folder: Folder, spoilt: bytes) -> None:
-    folder.save_backoff(Backoff(3, 9.0, "away"))
-    assert folder.backoff() == Backoff(3, 9.0, "away")
+    folder.save_backoff(FailedRequests(3, 9.0, "away"))
+    assert folder.backoff() == FailedRequests(3, 9.0, "away")
     (folder.path / "backoff.json").write_bytes(spoilt)
-    assert folder.backoff() == Backoff()
+    assert folder.backoff() == FailedRequests()
 
 
 def test_a_slot_comes_back_as_it_was(folder: Folder, slot: ReplicaSlot) -> None:

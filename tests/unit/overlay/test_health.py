@@ -5,7 +5,7 @@ from tests.overlay_factories import NOW, pilot
 
 from gridbot_overlay.decide.health import (
     EVERYWHERE,
-    LONGEST_PAUSE_SECONDS,
+    PAUSES,
     SERVER_AWAY,
     WHY_HELD,
     judge,
@@ -67,7 +67,7 @@ def test_each_further_incident_doubles_the_pause_up_to_an_hour() -> None:
         return length
 
     assert [pause(n) for n in (1, 2, 3)] == [60, 120, 240]
-    assert pause(9) == LONGEST_PAUSE_SECONDS
+    assert pause(9) == PAUSES.most
 
 
 def test_pilots_that_were_sent_together_are_one_incident() -> None:

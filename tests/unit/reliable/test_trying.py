@@ -2,6 +2,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,25 @@ def test_failures_and_pauses_are_told_but_for_the_last() -> None:
             with attempt:
                 failing(9, [1] * attempt.number)
     assert told == [("2", 0.0), ("3", 0.0)]
+
+
+class Overloaded(Exception):
+    retry_after = 600.0
+
+
+@pytest.mark.parametrize("limits", [{"back_off": AT_ONCE}, {"every": 0}, {"every": 300}])
+def test_a_server_that_wants_to_be_left_alone_is(limits: dict[str, Any]) -> None:
+    pauses: list[float] = []
+
+    def told(_: Exception, pause: float) -> None:
+        pauses.append(pause)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for attempt in reliable.trying(times=2, told=told, **limits):
+            with attempt:
+                raise Overloaded
+    assert 600 <= pauses[0] <= 750
 
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"for_": "soon"}, {"every": "-1s"}])
