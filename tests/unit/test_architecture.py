@@ -177,6 +177,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "flow": {"api", "dag", "executor"},
         "show": {"api", "printing"},
         "rsl": {"api"},
+        "gatekeeper": {"api", "rsl"},
         "reliable": set(),
         "ftsh": {"reliable"},
         "placement": {"api", "reliable"},

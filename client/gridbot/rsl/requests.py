@@ -24,8 +24,7 @@ from gridbot.rsl.syntax import (
     substituted,
     written,
 )
-
-Found = str | tuple[object, ...]
+from gridbot.rsl.values import MOST_JOBS, Found, literal, number, one, pairs, texts
 
 _NOTHING = "/dev/null"
 # What only the submission to a gatekeeper is about.
@@ -41,7 +40,6 @@ _IGNORED = frozenset(
 )  # fmt: skip
 _WHERE = frozenset(map(plain_name, ("queue", "resource_manager_contact")))
 _OUTPUT_STREAMS = frozenset(("stdout", "stderr"))
-_MOST_JOBS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,8 @@ def convert(spec: Spec, variables: Mapping[str, str], base: Path) -> Converted:
     if request.stdin:
         fields["inputs"] = [*fields["inputs"], request.stdin]
         fields["stdin"] = Path(request.stdin).name
-    fields["env"] = {name: _literal(value) for name, value in request.environment.items()}
-    fields["command"] = [_program(request), *map(_literal, request.arguments)]
+    fields["env"] = {name: literal(value) for name, value in request.environment.items()}
+    fields["command"] = [_program(request), *map(literal, request.arguments)]
     return Converted(fields, request.notes, request.is_dry_run)
 
 
@@ -104,8 +102,8 @@ def _together(requests: list[Request], base: Path) -> Converted:
         words = [f"{name}={value}" for name, value in request.environment.items()]
         words = ["env", *words, _program(request), *request.arguments]
         jobs += [{"line": f"exec {shlex.join(words)}"}] * request.count
-        if len(jobs) > _MOST_JOBS:
-            raise BadInput(f"RSL: count: more than {_MOST_JOBS} processes")
+        if len(jobs) > MOST_JOBS:
+            raise BadInput(f"RSL: count: more than {MOST_JOBS} processes")
     fields = _common(requests, base)
     fields["inputs"] += sorted({item.executable for item in requests if _is_local(item, base)})
     fields |= {"command": ["sh", "-c", "{line}"], "items": jobs, "together": len(jobs)}
@@ -130,11 +128,6 @@ def _common(requests: list[Request], base: Path) -> dict[str, Any]:
         named = " || ".join(f'Grid.Name == "{name}"' for name in grids)
         fields["policy"] = f"GridPolicy = {named};"
     return fields
-
-
-def _literal(text: str) -> str:
-    """A text in which no brace is a placeholder's."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _program(request: Request) -> str:
@@ -206,7 +199,7 @@ def _related(request: Request, relation: Relation, variables: dict[str, str]) ->
     if relation.operator != "=":
         raise BadInput(f"RSL: {written(relation)[:60]}: only = says something of a job")
     if name == "rslsubstitution":
-        variables.update(_pairs(relation, values))
+        variables.update(pairs(relation, values))
         return request
     if name in _IGNORED:
         note = f"{relation.attribute} says nothing here: it is about a submission to GRAM"
@@ -217,7 +210,7 @@ def _related(request: Request, relation: Relation, variables: dict[str, str]) ->
         note = f"{relation.attribute} is kept at the server: gridbot bot results shows it"
         return replace(request, notes=(*request.notes, note))
     if name in _WHERE:
-        return replace(request, grids=(*request.grids, _grid(_one(relation, values))))
+        return replace(request, grids=(*request.grids, _grid(one(relation, values))))
     reader = _READERS.get(name)
     if reader is None:
         known = ", ".join(sorted(_READERS))
@@ -226,36 +219,6 @@ def _related(request: Request, relation: Relation, variables: dict[str, str]) ->
 
 
 Reader = Callable[[Request, Relation, list[Found]], Request]
-
-
-def _one(relation: Relation, values: list[Found]) -> str:
-    if len(values) != 1 or not isinstance(values[0], str):
-        raise BadInput(f"RSL: {written(relation)[:60]}: expected one value")
-    return values[0]
-
-
-def _texts(relation: Relation, values: list[Found]) -> tuple[str, ...]:
-    if not all(isinstance(value, str) for value in values):
-        raise BadInput(f"RSL: {written(relation)[:60]}: expected values without parentheses")
-    return tuple(value for value in values if isinstance(value, str))
-
-
-def _pairs(relation: Relation, values: list[Found]) -> dict[str, str]:
-    found = dict[str, str]()
-    for value in values:
-        match value:
-            case (str(name), str(text)):
-                found[name] = text
-            case _:
-                raise BadInput(f"RSL: {written(relation)[:60]}: expected (NAME VALUE) …")
-    return found
-
-
-def _number(relation: Relation, values: list[Found]) -> int:
-    text = _one(relation, values)
-    if not (text.isascii() and text.isdigit() and len(text) < 8 and 0 < int(text) <= _MOST_JOBS):
-        raise BadInput(f"RSL: {written(relation)[:60]}: expected a number from 1 to {_MOST_JOBS}")
-    return int(text)
 
 
 def _grid(contact: str) -> str:
@@ -275,7 +238,7 @@ def _local(relation: Relation, url: str) -> str:
 
 
 def _job_type(request: Request, relation: Relation, values: list[Found]) -> Request:
-    kind = _one(relation, values)
+    kind = one(relation, values)
     if kind not in ("single", "multiple"):
         raise BadInput(
             f"RSL: job_type {kind[:60]!r}: single or multiple; for processes that start together"
@@ -285,34 +248,34 @@ def _job_type(request: Request, relation: Relation, values: list[Found]) -> Requ
 
 
 def _minutes(request: Request, relation: Relation, values: list[Found]) -> Request:
-    asked = _number(relation, values)
+    asked = number(relation, values)
     return replace(request, minutes=min(asked, request.minutes or asked))
 
 
 def _memory(request: Request, relation: Relation, values: list[Found]) -> Request:
-    asked = _number(relation, values)
+    asked = number(relation, values)
     return replace(request, memory_mb=max(asked, request.memory_mb or 0))
 
 
 def _stage_in(request: Request, relation: Relation, values: list[Found]) -> Request:
-    pairs = _pairs(relation, values)
-    sent = tuple(f"{_local(relation, url)}={Path(name).name}" for url, name in pairs.items())
+    files = pairs(relation, values)
+    sent = tuple(f"{_local(relation, url)}={Path(name).name}" for url, name in files.items())
     return replace(request, inputs=(*request.inputs, *sent))
 
 
 def _stage_out(request: Request, relation: Relation, values: list[Found]) -> Request:
-    pairs = _pairs(relation, values)
+    files = pairs(relation, values)
     note = f"{relation.attribute}: gridbot bot results --output DIR brings the files"
-    return replace(request, outputs=(*request.outputs, *pairs), notes=(*request.notes, note))
+    return replace(request, outputs=(*request.outputs, *files), notes=(*request.notes, note))
 
 
 def _stdin(request: Request, relation: Relation, values: list[Found]) -> Request:
-    path = _local(relation, _one(relation, values))
+    path = _local(relation, one(relation, values))
     return request if path == _NOTHING else replace(request, stdin=path)
 
 
 def _dry_run(request: Request, relation: Relation, values: list[Found]) -> Request:
-    text = _one(relation, values)
+    text = one(relation, values)
     if text not in ("yes", "no"):
         raise BadInput(f"RSL: dry_run {text[:60]!r}: expected yes or no")
     return replace(request, is_dry_run=text == "yes")
@@ -320,15 +283,15 @@ def _dry_run(request: Request, relation: Relation, values: list[Found]) -> Reque
 
 _READERS: Mapping[str, Reader] = {
     "executable": lambda request, relation, values: replace(
-        request, executable=_local(relation, _one(relation, values))
+        request, executable=_local(relation, one(relation, values))
     ),
     "arguments": lambda request, relation, values: replace(
-        request, arguments=_texts(relation, values)
+        request, arguments=texts(relation, values)
     ),
     "environment": lambda request, relation, values: replace(
-        request, environment=_pairs(relation, values)
+        request, environment=pairs(relation, values)
     ),
-    "count": lambda request, relation, values: replace(request, count=_number(relation, values)),
+    "count": lambda request, relation, values: replace(request, count=number(relation, values)),
     "jobtype": _job_type,
     "maxtime": _minutes,
     "maxwalltime": _minutes,

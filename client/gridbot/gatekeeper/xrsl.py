@@ -1,0 +1,154 @@
+"""Job descriptions in xRSL, ARC's extended form of RSL.  Pure.
+
+https://www.nordugrid.org/arc/arc6/users/xrsl.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gridbot.api.errors import BadInput
+from gridbot.gatekeeper.descriptions import JobDescription, SentFile, checked
+from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, plain_name, substituted, written
+from gridbot.rsl.values import Found, number, one, pairs, texts
+
+# What is about the client's choice of a cluster, about other ways than these, or only for show.
+_IGNORED = frozenset(
+    map(
+        plain_name,
+        (
+            "action", "architecture", "cache", "clientSoftware", "clientXRSL", "cluster",
+            "credentialServer", "ftpThreads", "gmLog", "hostName", "jobReport", "lifeTime",
+            "middleware", "notify", "opSys", "priority", "rerun", "saveState", "countPerNode",
+        ),
+    )
+)  # fmt: skip
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AMOUNT = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])\s*([a-z]*)")
+_PERIOD = re.compile(r"pt?(?=.)(?:([0-9]{1,5})d)?t?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?"
+                     r"(?:([0-9]{1,9})s)?")  # fmt: skip
+# What a client says of a file that it sends: its size, and maybe a checksum.
+_SIZE = re.compile(r"[0-9]*(\.[0-9a-f]*)?")
+
+Reader = Callable[[JobDescription, Relation, list[Found]], JobDescription]
+
+
+def described(spec: Spec) -> JobDescription:
+    """The job of a conjunction.  Raises BadInput that names the attribute and its value."""
+    if not isinstance(spec, Specs) or spec.kind != AND:
+        raise BadInput(f"xRSL: {written(spec)[:60]}: expected & and relations in parentheses")
+    job, executables, variables = JobDescription(""), tuple[str, ...](), dict[str, str]()
+    for item in spec.items:
+        if not isinstance(item, Relation):
+            raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not read here")
+        values = [substituted(value, variables) for value in item.values]
+        if item.operator != "=":
+            raise BadInput(f"xRSL: {written(item)[:60]}: only = says something of a job")
+        if item.name == "rslsubstitution":
+            variables |= pairs(item, values)
+        elif item.name == "executables":
+            executables = texts(item, values)
+        elif item.name not in _IGNORED:
+            job = _reader(item)(job, item, values)
+    return checked(_with_programs(job, {*executables, job.executable}))
+
+
+def jobs_in(spec: Spec) -> tuple[Spec, ...]:
+    """The descriptions of which a multi-request is made; else the one that it is."""
+    return spec.items if isinstance(spec, Specs) and spec.kind == MULTI else (spec,)
+
+
+def _reader(relation: Relation) -> Reader:
+    reader = _READERS.get(relation.name)
+    if reader is None:
+        known = ", ".join(sorted(_READERS))
+        raise BadInput(
+            f"xRSL: {written(relation)[:60]}: this cannot be said of a job here; there are {known}"
+        )
+    return reader
+
+
+def _with_programs(job: JobDescription, names: set[str]) -> JobDescription:
+    inputs = (replace(file, is_executable=file.name in names) for file in job.inputs)
+    return replace(job, inputs=tuple(inputs))
+
+
+def seconds(text: str, unit: int) -> int | None:
+    """A time such as 90, "2 hours", "1d 6h" or PT90M; numbers alone are so many times `unit`."""
+    plain = text.strip().lower()
+    if period := _PERIOD.fullmatch(plain):
+        days, hours, minutes, rest = (int(part or 0) for part in period.groups())
+        return days * 86_400 + hours * 3600 + minutes * 60 + rest
+    amounts = _AMOUNT.findall(plain)
+    if not amounts or _AMOUNT.sub("", plain).strip(" ,"):
+        return None
+    factors = [_SECONDS.get(word[:1], 0) if word else unit for _, word in amounts]
+    total = sum(int(count) * factor for (count, _), factor in zip(amounts, factors, strict=True))
+    return total if all(factors) else None
+
+
+def _time(relation: Relation, values: list[Found]) -> int:
+    found = seconds(one(relation, values), 60)
+    if not found:
+        raise BadInput(f"xRSL: {written(relation)[:60]}: expected minutes, or 2 hours, or PT2H")
+    return found
+
+
+def _wall_time(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+    return replace(job, seconds=_time(relation, values))
+
+
+def _cpu_time(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+    """The limit of a job that names no wall clock time."""
+    return replace(job, seconds=job.seconds or _time(relation, values))
+
+
+def _inputs(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+    for name, source in pairs(relation, values).items():
+        if not _SIZE.fullmatch(source):
+            raise BadInput(
+                f"xRSL: {relation.attribute}: {name[:60]} from {source[:60]}: only files that the"
+                " client sends are taken here"
+            )
+    return replace(job, inputs=(*job.inputs, *map(SentFile, pairs(relation, values))))
+
+
+def _outputs(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+    for name, target in pairs(relation, values).items():
+        if target:
+            raise BadInput(
+                f"xRSL: {relation.attribute}: {name[:60]} to {target[:60]}: outputs are kept here"
+                " until the client fetches them"
+            )
+    return replace(job, outputs=(*job.outputs, *pairs(relation, values)))
+
+
+def _join(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+    word = one(relation, values).lower()
+    if word not in ("yes", "no", "true", "false"):
+        raise BadInput(f"xRSL: {written(relation)[:60]}: expected yes or no")
+    return replace(job, stderr=job.stdout) if word in ("yes", "true") else job
+
+
+_READERS: Mapping[str, Reader] = {
+    "executable": lambda job, relation, values: replace(job, executable=one(relation, values)),
+    "arguments": lambda job, relation, values: replace(job, arguments=texts(relation, values)),
+    "jobname": lambda job, relation, values: replace(job, name=one(relation, values)),
+    "stdin": lambda job, relation, values: replace(job, stdin=one(relation, values)),
+    "stdout": lambda job, relation, values: replace(job, stdout=one(relation, values)),
+    "stderr": lambda job, relation, values: replace(job, stderr=one(relation, values)),
+    "join": _join,
+    "inputfiles": _inputs,
+    "outputfiles": _outputs,
+    "environment": lambda job, relation, values: replace(
+        job, environment={**job.environment, **pairs(relation, values)}
+    ),
+    "count": lambda job, relation, values: replace(job, slots=number(relation, values)),
+    "memory": lambda job, relation, values: replace(job, memory_mb=number(relation, values)),
+    "disk": lambda job, relation, values: replace(job, disk_mb=number(relation, values)),
+    "walltime": _wall_time,
+    "cputime": _cpu_time,
+    "queue": lambda job, relation, values: replace(job, queue=one(relation, values)),
+}

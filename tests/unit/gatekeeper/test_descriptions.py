@@ -1,0 +1,199 @@
+"""Descriptions in ARC's two languages, and the BOTs that they become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridbot.api.errors import BadInput
+from gridbot.api.submission import Submission, prepare
+from gridbot.gatekeeper.descriptions import JobDescription, SentFile, streams, submission_fields
+from gridbot.gatekeeper.reading import again, read
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "arc"
+ID = "0123456789abcdef0123456789abcdef"
+JOB = JobDescription(
+    executable="run.sh",
+    arguments=("a b", "c"),
+    name="try",
+    inputs=(SentFile("run.sh", is_executable=True), SentFile("data/in.txt")),
+    outputs=("out.txt", "res/"),
+    stdin="data/in.txt",
+    stdout="o.txt",
+    stderr="e.txt",
+    environment={"A": "b"},
+    slots=2,
+    memory_mb=300,
+    disk_mb=2,
+    seconds=600,
+)
+XRSL = (
+    '&(executable=run.sh)(arguments="a b" c)(jobName=try)(inputFiles=("run.sh" "")'
+    '("data/in.txt" "6.0a1b"))(outputFiles=("out.txt" "")("res/" ""))(stdin=data/in.txt)'
+    "(stdout=o.txt)(stderr=e.txt)(environment=(A b))(count=2)(memory=300)(disk=2)(cpuTime=5)"
+    '(wallTime=10)(gmlog=log)(lifeTime="2 days")'
+)
+
+
+def one(text: str) -> JobDescription:
+    [asked] = read(text)
+    if isinstance(asked.found, BadInput):
+        raise asked.found
+    return asked.found
+
+
+def adl(application: str, rest: str = "") -> str:
+    return (
+        '<ActivityDescription xmlns="http://www.eu-emi.eu/es/2010/12/adl"><Application>'
+        f"{application}</Application>{rest}</ActivityDescription>"
+    )
+
+
+def fields(job: JobDescription) -> dict[str, Any]:
+    return submission_fields(job, ID, Path("/f"))
+
+
+def test_what_arcsub_sends_is_the_job_that_its_user_described() -> None:
+    sent = one((DATA / "arcsub.adl").read_text())
+    # It names the streams as outputs, too.
+    assert replace(sent, outputs=sent.outputs[:2]) == JOB
+    assert sent.outputs[2:] == ("o.txt", "e.txt")
+    assert one(XRSL) == JOB
+    assert fields(sent) == fields(JOB)
+
+
+@pytest.mark.parametrize("text", [(DATA / "arcsub.adl").read_text(), XRSL])
+def test_the_text_that_is_kept_of_a_job_gives_the_same_job(text: str) -> None:
+    [asked] = read(text)
+    assert again(asked.text) == asked.found
+
+
+def test_several_jobs_come_in_one_request_and_each_has_its_own_error() -> None:
+    jobs = read("+(&(executable=/bin/a))(&(executable=/bin/b)(queue=fast))")
+    assert [again(jobs[0].text).executable, str(jobs[1].found)] == [
+        "/bin/a",
+        "queue fast: there is one here, gridbot",
+    ]
+    item = adl("<Executable><Path>/bin/a</Path></Executable>")
+    assert len(read(f"<ActivityDescriptions>{item}{item}</ActivityDescriptions>")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ('"2 hours"', 7200), ('"1d 6h"', 108_000), ("PT90M", 5400), ("P1DT1S", 86_401)],
+)
+def test_times_have_units_or_are_minutes(text: str, seconds: int) -> None:
+    assert one(f"&(executable=/bin/a)(wallTime={text})").seconds == seconds
+
+
+def test_of_a_job_without_wall_clock_time_the_cpu_time_of_a_slot_is_the_limit() -> None:
+    assert one("&(executable=/bin/a)(cpuTime=5)").seconds == 300
+    resources = (
+        "<Resources><SlotRequirement><NumberOfSlots>2</NumberOfSlots></SlotRequirement>"
+        "<TotalCPUTime>61</TotalCPUTime></Resources>"
+    )
+    assert one(adl("<Executable><Path>a</Path></Executable>", resources)).seconds == 31
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "was expected, not 'the end'"),
+        ("&(arguments=a)", "executable is missing"),
+        ("(executable=a)", r"was expected, not '\("),
+        ("&(executable=a)(frob=1)", "frob = 1: this cannot be said of a job here"),
+        ("&(executable=a)(runTimeEnvironment=ENV/PROXY)", "runTimeEnvironment = ENV/PROXY"),
+        ("&(executable=a)(wallTime=soon)", "wallTime = soon"),
+        ("&(executable=a)(wallTime=0)", "wallTime = 0"),
+        ("&(executable=a)(wallTime=99999999999)", "wallTime = 99999999999"),
+        ("&(executable=a)(count=0)", "count = 0"),
+        ("&(executable=a)(count>1)", "count > 1: only ="),
+        ("&(executable=a)(|(queue=a)(queue=b))", "alternatives are not read"),
+        ("&(executable=a)(join=maybe)", "join = maybe"),
+        ("&(executable=a)(inputFiles=(x http://h/x))", "x from http://h/x"),
+        ("&(executable=a)(outputFiles=(x http://h/x))", "x to http://h/x"),
+        ("&(executable=a)(inputFiles=(../x ''))", r"\.\./x"),
+        ("&(executable=a)(inputFiles=(/etc/x ''))", "/etc/x"),
+        ("&(executable=a)(outputFiles=('' ''))", "output file"),
+        ("&(executable=a)(stdout=../o)", r"\.\./o"),
+        ("&(executable=a)(stdin=x)", "stdin x: no input file"),
+        ("<a/>", "a: expected ActivityDescription"),
+        ("<a", "not valid XML"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type, a,"),
+        ("<a>" * 21, "more than 20 elements"),
+        ("<ActivityDescriptions/>", "no description"),
+        (adl("<Executable/>"), "executable is missing"),
+        (adl("<PreExecutable/>"), "Application/PreExecutable"),
+        (adl("", "<Resources><Coprocessor/></Resources>"), "Resources/Coprocessor"),
+        (
+            adl(
+                "<Executable><Path>a</Path></Executable>",
+                "<Resources><WallTime>1e3</WallTime></Resources>",
+            ),
+            "WallTime '1e3'",
+        ),
+        (
+            adl(
+                "<Executable><Path>a</Path></Executable>",
+                "<DataStaging><InputFile><Name>x</Name><Source><URI>http://h/x</URI></Source>"
+                "</InputFile></DataStaging>",
+            ),
+            "InputFile x from http://h/x",
+        ),
+        (
+            adl(
+                "<Executable><Path>a</Path></Executable>",
+                "<DataStaging><InputFile><Name>x</Name></InputFile><InputFile><Name>x</Name>"
+                "</InputFile></DataStaging>",
+            ),
+            "input file x: two",
+        ),
+    ],
+)
+def test_what_cannot_be_run_here_is_named(text: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        one(text)
+
+
+def test_more_jobs_at_once_than_are_taken_are_refused() -> None:
+    with pytest.raises(BadInput, match="1001 jobs in one request"):
+        read("+" + "(&(executable=a))" * 1001)
+
+
+def test_a_job_is_a_bot_of_its_own_under_its_id() -> None:
+    assert fields(JOB) == {
+        "command": ["./run.sh", "a b", "c"],
+        "name": "try",
+        "inputs": ["run.sh", "data/in.txt"],
+        "outputs": ["out.txt", "res/*", "stdout", "stderr"],
+        "stdin": "data/in.txt",
+        "env": {"A": "b"},
+        "cpus": 2,
+        "memory": 600,
+        "disk": 2,
+        "time": 600,
+        "exit_codes": "any",
+        "max_failures": "100%",
+        "group": "arc",
+        "idempotency_key": ID,
+        "base": Path("/f"),
+    }
+
+
+def test_braces_are_no_placeholders_and_programs_on_the_path_are_none_of_the_job() -> None:
+    job = JobDescription("echo", arguments=("{x}",), environment={"A": "{}"})
+    found = fields(job)
+    assert (found["command"], found["env"]) == (["echo", "{{x}}"], {"A": "{{}}"})
+    assert prepare(Submission(**found)).manifest.command == ("echo", "{{x}}")
+
+
+def test_streams_are_files_of_the_job_and_may_be_one() -> None:
+    assert streams(JOB) == {"stdout": "o.txt", "stderr": "e.txt"}
+    joined = one("&(executable=/bin/a)(stdout=o)(join=yes)(outputFiles=(/ ''))")
+    assert streams(joined) == {"stdout": "o"}
+    found = fields(joined)
+    assert found["command"][-1] == "/bin/a"
+    assert found["outputs"] == ["*", "stdout"]
