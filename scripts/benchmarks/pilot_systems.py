@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,16 @@ from tests.system.batch_systems import open_folder
 
 from scripts.overlay_trial.direct import SHORT, Direct, as_array, one_by_one, result_times
 from scripts.overlay_trial.measure import play, tell
-from scripts.overlay_trial.place import CPUS, NODES, Place, RunFailed, place
+from scripts.overlay_trial.place import (
+    CPUS,
+    NODES,
+    Place,
+    RunFailed,
+    place,
+    tidy_when_interrupted,
+)
 
+from .harness.installation import BenchFailed
 from .harness.windows import Row
 from .peers import environment, run_in
 
@@ -33,21 +42,23 @@ System = Callable[[Place, int, float], Span]
 
 def measured(
     jobs: int, seconds: Sequence[float], systems: Sequence[str], rounds: int
-) -> dict[tuple[float, str], list[Row]]:
-    """Measure each system with jobs of each length, in turn, on a new cluster in each round."""
-    found: dict[tuple[float, str], list[Row]] = {
-        (each, system): [] for each in seconds for system in systems
-    }
-    with _known(systems) as known:
-        for number in range(rounds):
-            with place() as here:
-                for each in seconds:
+) -> Iterator[tuple[float, str, Row]]:
+    """Measure each system with jobs of each length, in turn, on a new cluster in each round.
+
+    Yields the seconds of a job, the system, and what was measured, as soon as that is known.
+    """
+    tidy_when_interrupted()
+    try:
+        with _known(systems) as known:
+            for each, number in itertools.product(seconds, range(rounds)):
+                with place() as here:
                     for system in _turns(systems, number):
                         tell(f"--- round {number + 1}: {jobs} jobs of {each:g} s by {system}")
                         row = _row(jobs, each, known[system](here, jobs, each), number)
+                        yield each, system, row
                         tell(f"{row['to_ideal']:.3f} times the ideal after the first result")
-                        found[each, system].append(row)
-    return found
+    except RunFailed as error:
+        raise BenchFailed(str(error)) from error
 
 
 @contextmanager

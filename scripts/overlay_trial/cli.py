@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
 
 from gridbot.printing import table
+from scripts.grid_systems.cli import SYSTEMS, tried
+from scripts.grid_systems.tree import TreeFailed
 
-from . import many_grids, nat
+from . import claims, direct, many_grids, nat, urgent
 from .behind_nat import DELAY_SECONDS, LOSS
-from .direct import Comparison, compare
+from .claims import Claim
+from .direct import SHORT, Comparison, compare
 from .many_grids import Share
 from .measure import Outcome, play, tell
-from .place import CPUS, NODES, Place, RunFailed, place
-from .scenarios import SCENARIOS
+from .place import CPUS, NODES, Place, RunFailed, place, tidy_when_interrupted
+from .scenarios import SCENARIOS, Scenario
 
-DIRECT = "direct"
-_OTHERS = {
-    nat.NAME: f"pilots behind NAT, nothing let in, one port out; {LOSS:.0%} of packets lost,"
-    f" {1000 * DELAY_SECONDS:.0f} ms late",
-    many_grids.NAME: "Slurm, Grid Engine, HTCondor, GRAM5 and local at once; then"
-    f" {many_grids.EXCLUDED} is excluded",
-    DIRECT: "many short jobs, also each submitted to Slurm by itself",
+_PLOT = Path(__file__).resolve().parents[2] / "demo-out" / "slots.png"
+_ALL: Mapping[str, Scenario] = {
+    **SCENARIOS,
+    direct.NAME: SHORT,
+    urgent.NAME: Scenario("an urgent BOT arrives while another has all slots; draws a plot"),
+    nat.NAME: Scenario(
+        f"pilots behind NAT, nothing let in, one port out; {LOSS:.0%} of packets lost,"
+        f" {1000 * DELAY_SECONDS:.0f} ms late"
+    ),
+    many_grids.NAME: Scenario(
+        "Slurm, Grid Engine, HTCondor, GRAM5 and local at once; then"
+        f" {many_grids.EXCLUDED} is excluded"
+    ),
+    **{
+        name: Scenario(f"the submitter for {name} on a real system, as by scripts/grid-systems")
+        for name in SYSTEMS
+    },
 }
-_ALL = {**{name: scenario.what for name, scenario in SCENARIOS.items()}, **_OTHERS}
-_SHOWN = "\n".join(f"{name:<12} {what}" for name, what in _ALL.items())
+_SHOWN = "\n".join(f"{name:<12} {scenario.what}" for name, scenario in _ALL.items())
 _HEAD = (
     "scenario", "jobs", "s each", "makespan", "first", "leaving", "pilots", "at once",
     "hours", "÷ ideal", "burnt", "lost", "twice",
@@ -45,15 +57,22 @@ _HEAD = (
 @click.option("--jobs", type=click.IntRange(20), default=400, help="Jobs of the BOT.")
 @click.option("--seconds", type=float, default=1.0, help="What a job takes; it sleeps.")
 @click.option("--direct-jobs", type=click.IntRange(20), default=1000, help="Jobs of `direct`.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), default=_PLOT,
+    help="Where `urgent` draws who had the slots, as PNG.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def trial(names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, as_json: bool) -> None:
+def trial(
+    names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, plot: Path, as_json: bool
+) -> None:
     """Run the overlay on a real Slurm cluster: a server, four nodes of two CPUs on the loopback
     address, a constructor, a BOT, and nothing done by hand.
 
     Pilots come, the BOT ends with every outcome right, pilots leave, `squeue` is empty, and the
-    server's invariants hold, whatever SCENARIOs (all, if none is named) do meanwhile. Ends with 1
-    if anything is not so. Needs Slurm's programs and root or Slurm's own user; `nat` and `grids`
-    need root, nftables, Grid Engine, Globus' client library, and what `grid-systems` needs.
+    server's invariants hold, whatever SCENARIOs (all, if none is named) do meanwhile. The last
+    table has each claim with its goal and what was measured; ends with 1 if one is not met. Needs
+    Slurm's programs and root or Slurm's own user; `nat` and `grids` need root, nftables, Grid
+    Engine, Globus' client library, and what `grid-systems` needs, as `condor` and `gram` do.
 
     makespan: seconds from the submission to the last outcome; first: to the first one; leaving:
     from the last outcome until the queue is empty. hours: pilot-hours as Slurm tells them (of a
@@ -63,25 +82,17 @@ def trial(names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, as_
     than once.
     """
     found = Found()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a background job ignores ^C by itself
-        signal.signal(number, _interrupted)
+    tidy_when_interrupted()
     try:
         with place() as here:
             for name in names or _ALL:
                 tell(f"--- {name}")
-                found.add(name, here, direct_jobs if name == DIRECT else jobs, seconds)
-    except RunFailed as error:
+                found.add(name, here, direct_jobs if name == direct.NAME else jobs, seconds, plot)
+    except (RunFailed, TreeFailed) as error:
         sys.exit(str(error))
     finally:  # also when the next scenario breaks down
         found.show(as_json)
-    sys.exit(1 if any(outcome.faults for outcome in found.outcomes) else 0)
-
-
-def _interrupted(number: int, _: object) -> None:
-    """End at once, but not without tidying up; what comes again meanwhile changes nothing."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)
+    sys.exit(1 if any(claim.is_met is False for claim in found.claims) else 0)
 
 
 @dataclass
@@ -91,29 +102,43 @@ class Found:
     outcomes: list[Outcome] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
 
-    def add(self, name: str, here: Place, jobs: int, seconds: float) -> None:
+    def add(self, name: str, here: Place, jobs: int, seconds: float, plot: Path) -> None:
         """Run a scenario."""
-        if name == DIRECT:
+        if name in SYSTEMS:
+            self._claim(claims.of_system(name, tried(name)))
+        elif name == direct.NAME:
             outcome, comparison = compare(here, jobs, seconds, tell)
+            self._judged(name, outcome)
             self.comparisons.append(comparison)
-            self._judged(outcome)
+            self._claim([claims.of_comparison(comparison)])
+        elif name == urgent.NAME:
+            outcome, responses = urgent.play(here, plot, tell)
+            self._judged(name, outcome)
+            self._claim(claims.of_responses(responses))
         elif name == nat.NAME:
-            self._judged(nat.play(here, jobs, seconds, tell))
+            self._judged(name, nat.play(here, jobs, seconds, tell))
         elif name == many_grids.NAME:
             for outcome, shares in many_grids.play(here, jobs, seconds, tell):
+                self._judged(name, outcome)
                 self.shares += shares
-                self._judged(outcome)
+                self._claim([claims.of_shares(outcome.scenario, shares)])
         else:
-            self._judged(play(name, SCENARIOS[name], here, jobs, seconds, tell))
+            self._judged(name, play(name, SCENARIOS[name], here, jobs, seconds, tell))
 
-    def _judged(self, outcome: Outcome) -> None:
+    def _judged(self, name: str, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
-        for fault in outcome.faults:
-            tell(f"NOT RIGHT: {fault}")
+        self._claim(claims.of_outcome(outcome, _ALL[name]))
+
+    def _claim(self, made: Iterable[Claim]) -> None:
+        for claim in made:
+            self.claims.append(claim)
+            if claim.is_met is False:
+                tell(f"NOT MET: {claim.claim}: {claim.measured}")
 
     def show(self, as_json: bool) -> None:
-        """Print the figures."""
+        """Print the figures, and what is claimed of them in one table."""
         if as_json:
             print(json.dumps(_document(self), indent=2))
             return
@@ -124,6 +149,7 @@ class Found:
             print(
                 table(("scenario", "grid", "excluded", "pilots", "jobs"), map(_cells, self.shares))
             )
+        print(table(("scenario", "claim", "goal", "measured", "met"), map(_told, self.claims)))
 
 
 def _document(found: Found) -> dict[str, Any]:
@@ -133,7 +159,13 @@ def _document(found: Found) -> dict[str, Any]:
         "scenarios": [asdict(outcome) for outcome in found.outcomes],
         "direct": [{**asdict(item), "ratio": item.ratio} for item in found.comparisons],
         "grids": [asdict(share) for share in found.shares],
+        "claims": [asdict(claim) for claim in found.claims],
     }
+
+
+def _told(claim: Claim) -> list[object]:
+    verdict = {True: "yes", False: "NO", None: ""}[claim.is_met]
+    return [claim.scenario, claim.claim, claim.goal, claim.measured, verdict]
 
 
 def _cells(share: Share) -> list[object]:

@@ -16,10 +16,10 @@ from .scenarios import Scenario
 
 _MOST_SECONDS = 1800.0
 _LOOK_SECONDS = 1.0  # asking costs the controller time
-_NAME = "direct"
-_SBATCH = f"sbatch --job-name={_NAME} --ntasks=1 --mem=400M --time=5"
+NAME = "direct"
+_SBATCH = f"sbatch --job-name={NAME} --ntasks=1 --mem=400M --time=5"
 
-SHORT = Scenario("many short jobs")
+SHORT = Scenario("many short jobs, also each submitted to Slurm by itself", most_hours=1.25)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def compare(
     place: Place, jobs: int, seconds: float, say: Callable[[str], None]
 ) -> tuple[Outcome, Comparison]:
     """Run them through the overlay, then one by one."""
-    outcome = play(_NAME, SHORT, place, jobs, seconds, say)
+    outcome = play(NAME, SHORT, place, jobs, seconds, say)
     say(f"{jobs} times sbatch")
     alone = one_by_one(place, jobs, seconds)
     return outcome, Comparison(
@@ -82,11 +82,11 @@ def _job(seconds: float, number: str) -> str:
 
 def _run(place: Place, submission: str, jobs: int) -> Direct:
     """Run a shell line that submits jobs, and has `%s` for the folder of what they print."""
-    with open_folder(_NAME) as folder:
+    with open_folder(NAME) as folder:
         began = time.time()
         place.cluster.run("sh", "-c", submission % folder)
         submitted = time.time()
-        while place.cluster.run("squeue", "--noheader", f"--name={_NAME}").strip():
+        while place.cluster.run("squeue", "--noheader", f"--name={NAME}").strip():
             if time.time() - began > _MOST_SECONDS:
                 raise RunFailed(f"Slurm did not run {jobs} jobs within {_MOST_SECONDS:.0f} s")
             time.sleep(_LOOK_SECONDS)

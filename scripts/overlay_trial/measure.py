@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
 
 from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import overlay
@@ -18,12 +17,13 @@ from gridbot_server.storage import invariants
 
 from .place import CPUS, GRID, NODES, Place, Run
 from .scenarios import Scenario
+from .slots import Life, curve, most
 
 # One pilot for each CPU; what a scenario says itself holds.
-_USUAL = ("--walltime", "30m", "--max-running", str(NODES * CPUS))
+USUAL = ("--walltime", "30m", "--max-running", str(NODES * CPUS))
 _MOST_SECONDS = 900.0
 _PILOTS_LEAVE_SECONDS = 240.0  # one that waits after a failure stays longest
-_FORMAT = "Name:80,State:20,StartTime:24,EndTime:24"
+_FORMAT = "Name:80,State:20,StartTime:24,EndTime:24,SubmitTime:24"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Outcome:
     first_result_seconds: float
     leaving_seconds: float  # from the last outcome to an empty queue
     pilots: int  # that ran
-    most_pilots: int  # at one time
+    most_pilots: int  # at one time; Slurm tells whole seconds
     submissions: int
     pilot_hours: float
     ideal_hours: float  # jobs times their seconds
@@ -48,11 +48,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Life:
-    """When a pilot ran, seconds since 1970."""
+class Times:
+    """When a BOT was submitted, and when it had results, seconds since 1970."""
 
-    begun: float
-    ended: float
+    submitted: float
+    first: float
+    last: float
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ def play(
     """Submit a BOT of `jobs` jobs, let it happen, and wait until the pilots have left."""
     seconds = max(seconds, scenario.least_jobs_seconds)
     with overlay(place.server, name, with_defaults=True) as made:
-        made.add_slurm(GRID, place.cluster, *_USUAL, *scenario.options)
+        made.add_slurm(GRID, place.cluster, *USUAL, *scenario.options)
         if scenario.faults:
             made.lose_replies(scenario.faults)
         made.start()
         run = Run(place, made, submit(place.server, jobs, seconds), jobs, say)
-        course = follow(run, scenario.happens, lambda: _queue(run))
-        lives, sent = _lives(place, made.prefix), made.pilots(GRID)
+        course = follow(run, scenario.happens, lambda: squeue(run))
+        lives, sent = lives_of(place, made.prefix), made.pilots(GRID)
     return outcome(name, run, seconds, course, lives, sent, scenario.most_burnt)
 
 
@@ -90,12 +91,13 @@ def follow(
     happens(run)
     run.reach(1.0)
     wait_done(run)
-    (first, makespan), ended = _outcome_seconds(run), time.monotonic()
+    found, ended = times(run), time.monotonic()
     faults = tuple(_unless_gone(run, queue))
     leaving = time.monotonic() - ended
     run.overlay.end()
+    makespan = found.last - found.submitted
     run.say(f"the BOT took {makespan:.0f} s, {time.monotonic() - began:.0f} s with all")
-    return Course(first, makespan, leaving, faults)
+    return Course(found.first - found.submitted, makespan, leaving, faults)
 
 
 def outcome(
@@ -112,14 +114,14 @@ def outcome(
         first_result_seconds=course.first_seconds,
         leaving_seconds=course.leaving_seconds,
         pilots=len(lives),
-        most_pilots=_most_at_once(lives),
+        most_pilots=most(curve(lives)),
         submissions=len({pilot.tag for pilot in sent}),
         pilot_hours=sum(life.ended - life.begun for life in lives) / 3600,
         ideal_hours=run.jobs * seconds / 3600,
         burnt=endings["error"],
         lost=endings["expired"],
         twice=max(0, endings["success"] - run.jobs),
-        faults=(*course.faults, *_judged(run, sent, most_burnt)),
+        faults=(*course.faults, *judged(run, sent, most_burnt)),
     )
 
 
@@ -140,14 +142,15 @@ def wait_done(run: Run) -> None:
     )
 
 
-def _outcome_seconds(run: Run) -> tuple[float, float]:
-    """Return when the first and the last outcome came, since the submission."""
+def times(run: Run) -> Times:
+    """Read from the server when a BOT was submitted and had its outcomes."""
     query = """
-        SELECT extract(epoch FROM min(o.made_at) - b.created_at)::float8,
-               extract(epoch FROM max(o.made_at) - b.created_at)::float8
+        SELECT extract(epoch FROM b.created_at)::float8,
+               extract(epoch FROM min(o.made_at))::float8,
+               extract(epoch FROM max(o.made_at))::float8
           FROM bot b JOIN outcome o ON o.bot = b.id WHERE b.id = %s GROUP BY b.id"""
-    [(first, last)] = run.server.rows(query, run.bot)
-    return first, last
+    [row] = run.server.rows(query, run.bot)
+    return Times(*row)
 
 
 def _unless_gone(run: Run, queue: Callable[[], str]) -> Iterable[str]:
@@ -159,11 +162,12 @@ def _unless_gone(run: Run, queue: Callable[[], str]) -> Iterable[str]:
         yield f"{error}; queue: {queue() or 'empty'}; lives: {run.overlay.processes()}"
 
 
-def _queue(run: Run) -> str:
+def squeue(run: Run) -> str:
+    """List what the cluster has of pilots and other jobs; empty if nothing."""
     return run.cluster.run("squeue", "--noheader", "--all", "--array").strip()
 
 
-def _judged(run: Run, sent: Sequence[Pilot], most_burnt: float | None) -> Iterable[str]:
+def judged(run: Run, sent: Sequence[Pilot], most_burnt: float | None = None) -> Iterable[str]:
     """Yield what is not as it must be."""
     with run.server.session() as session:
         results = list(session.bot(run.bot).results())
@@ -191,12 +195,21 @@ def _endings(run: Run) -> Counter[str]:
     return Counter(dict(run.server.rows(query, run.bot)))
 
 
-def _lives(place: Place, prefix: str) -> list[Life]:
+def lives_of(place: Place, prefix: str) -> list[Life]:
     """Read from Slurm when it ran which pilot; a pilot that was queued again counts once."""
+    rows = _listed(place, prefix)
+    return [Life(*map(_time, row[2:4])) for row in rows if "N/A" not in row[2:4]]
+
+
+def first_submitted(place: Place, prefix: str) -> float:
+    """Read from Slurm when it had taken the first pilot: it tells the second in which that was."""
+    return min(_time(row[4]) for row in _listed(place, prefix)) + 1
+
+
+def _listed(place: Place, prefix: str) -> list[list[str]]:
     listing = ("--noheader", "--all", "--array", "--states=all", f"--Format={_FORMAT}")
     lines = place.cluster.run("squeue", *listing).splitlines()
-    rows = (line.split() for line in lines if line.startswith(prefix))
-    return [Life(*map(_time, row[2:4])) for row in rows if "N/A" not in row[2:4]]
+    return [line.split() for line in lines if line.startswith(prefix)]
 
 
 def seen_lives(pilots: Iterable[Pilot]) -> list[Life]:
@@ -210,12 +223,6 @@ def seen_lives(pilots: Iterable[Pilot]) -> list[Life]:
 
 def _time(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def _most_at_once(lives: Iterable[Life]) -> int:
-    """Pilots that ran at the same time; Slurm tells whole seconds."""
-    steps = [(life.begun, 1) for life in lives] + [(life.ended, -1) for life in lives]
-    return max(accumulate(step for _, step in sorted(steps)), default=0)
 
 
 def tell(line: str) -> None:

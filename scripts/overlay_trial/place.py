@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +46,19 @@ def place() -> Iterator[Place]:
     ):
         server.start()
         yield Place(server, cluster)
+
+
+def tidy_when_interrupted() -> None:
+    """Let SIGINT and SIGTERM end us by SystemExit, so that all is tidied up."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a background job ignores ^C by itself
+        signal.signal(number, _interrupted)
+
+
+def _interrupted(number: int, _: object) -> None:
+    """End at once; what comes again meanwhile changes nothing."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ class Scenario:
     faults: tuple[str, ...] = ()  # of sbatch, see tests/fakes/bin/lossy_sbatch
     least_jobs_seconds: float = 0.0  # jobs last so long at least, for the run to outlast it all
     most_burnt: float | None = None  # failed replicas, as a share of the BOT's jobs
+    most_twice: int | None = None  # jobs that may be done more than once
+    most_hours: float | None = None  # pilot-hours, as a multiple of the jobs' own
 
 
 def _nodes_fail(run: Run) -> None:
@@ -102,6 +104,8 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType({
         f"every job fails at once on {BLACK_HOLE}",
         options=("--setup", _BLACK_HOLE_SETUP), most_burnt=0.01,
     ),
-    "kill": Scenario("server and constructor are killed with kill -9", _all_is_killed),
+    "kill": Scenario(
+        "server and constructor are killed with kill -9", _all_is_killed, most_twice=0
+    ),
     "constructor": Scenario("the constructor is killed, and started late", _constructor_dies),
 })  # fmt: skip

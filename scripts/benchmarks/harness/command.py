@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,30 +15,37 @@ from .windows import Row
 
 MILLION = 1_000_000
 Measure = Callable[..., list[Row]]
+LongMeasure = Callable[..., Iterator[list[Row]]]
+AnyMeasure = TypeVar("AnyMeasure", Measure, LongMeasure)
 
 
 def measurement(
     columns: Mapping[str, Sequence[str]] | None = None,
-) -> Callable[[Measure], click.Command]:
+) -> Callable[[Measure | LongMeasure], click.Command]:
     """Make a command, named as the function, that prints the rows and has the option `--json`.
 
     A row is a line with these columns, or without any a column of its own. BenchFailed ends the
-    command with its message.
+    command with its message. A long measurement yields what it has so far again and again: the
+    last is printed, also when the measurement fails or is interrupted.
     """
 
-    def decorate(measure: Measure) -> click.Command:
+    def decorate(measure: Measure | LongMeasure) -> click.Command:
         name = measure.__name__
 
         @wraps(measure)
         def command(as_json: bool, **options: Any) -> None:
+            rows: list[Row] | None = None
             try:
-                rows = measure(**options)
+                found = measure(**options)
+                for so_far in [found] if isinstance(found, list) else found:
+                    rows = so_far
             except BenchFailed as error:
                 sys.exit(str(error))
-            if columns:
-                show_lines(name, rows, as_json, columns)
-            else:
-                show(name, rows, as_json)
+            finally:
+                if rows is not None and columns:
+                    show_lines(name, rows, as_json, columns)
+                elif rows is not None:
+                    show(name, rows, as_json)
 
         made = click.command(name)(command)
         made.params.append(
@@ -55,7 +62,7 @@ def several(name: str, default: Sequence[int], text: str) -> Callable[[Measure],
                         show_default=True, help=f"{text}; may be repeated.")  # fmt: skip
 
 
-def quick_option(text: str = "Only show that it works.") -> Callable[[Measure], Measure]:
+def quick_option(text: str = "Only show that it works.") -> Callable[[AnyMeasure], AnyMeasure]:
     """Give a measurement the option `--quick`."""
     return click.option("--quick", is_flag=True, help=text)
 

@@ -4,13 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from scripts.benchmarks import pilots
 from scripts.benchmarks.figure7a import picture
 from scripts.benchmarks.figure7a.ranking import Course, levels, order, spearman
 from scripts.benchmarks.harness import table
+from scripts.benchmarks.harness.command import measurement
+from scripts.benchmarks.harness.installation import BenchFailed
 from scripts.benchmarks.harness.load import clients as load
 from scripts.benchmarks.harness.usage import Memory, cpu_seconds, memory_of
 
@@ -195,3 +199,16 @@ def test_systems_on_slots_are_compared_within_each_round() -> None:
     assert ours["over_hyperqueue"] == pytest.approx(0.1)
     assert ours["spread"]["to_ideal"] == (1.1, 2.1)
     assert "over_hyperqueue" not in theirs
+
+
+@pytest.mark.parametrize("end", [BenchFailed("no more"), SystemExit(143)])
+def test_what_was_measured_before_an_interruption_is_printed(end: BaseException) -> None:
+    def rounds() -> Iterator[list[dict[str, int]]]:
+        yield [{"rounds": 1}]
+        yield [{"rounds": 2}]
+        raise end
+
+    ended = CliRunner().invoke(measurement()(rounds), ["--json"])
+
+    assert json.loads(ended.stdout.splitlines()[0])["rows"] == [{"rounds": 2}]
+    assert ended.exit_code == (143 if isinstance(end, SystemExit) else 1)
