@@ -10,6 +10,7 @@ from __future__ import annotations
 import configparser
 import hashlib
 import hmac
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,26 +36,31 @@ class NoCredentials(Exception):
 
 
 def find_credentials(
-    environment: Mapping[str, str], file: Path, profile: str = ""
+    environment: Mapping[str, str], file: Path, profile: str = "", *, must_be_private: bool = False
 ) -> AwsCredentials:
     """Those of the environment, else of a file in the format of AWS's tools.
 
-    A `profile` that is named is read from the file in any case.  Raises NoCredentials.
+    A `profile` that is named is read from the file in any case.  With `must_be_private`, a file
+    that others than its owner may read is refused.  Raises NoCredentials.
     """
     found: Mapping[str, str] = {name.lower(): value for name, value in environment.items()}
     if profile or not found.get("aws_access_key_id"):
         path = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or file)
-        found = _section(path, profile or environment.get("AWS_PROFILE") or "default")
+        name = profile or environment.get("AWS_PROFILE") or "default"
+        found = _section(path, name, must_be_private=must_be_private)
     access, secret = found.get("aws_access_key_id", ""), found.get("aws_secret_access_key", "")
     if not access or not secret:
         raise NoCredentials("the credentials lack aws_access_key_id or its secret")
     return AwsCredentials(access, secret, found.get("aws_session_token", ""))
 
 
-def _section(path: Path, profile: str) -> Mapping[str, str]:
+def _section(path: Path, profile: str, *, must_be_private: bool) -> Mapping[str, str]:
     parser = configparser.RawConfigParser()
     try:
-        parser.read_string(path.read_text())
+        with path.open() as file:
+            if must_be_private and os.fstat(file.fileno()).st_mode & 0o077:
+                raise NoCredentials(f"{path} may be read by others: chmod 600 {path}")
+            parser.read_string(file.read())
         return parser[profile]
     except FileNotFoundError:
         raise NoCredentials(

@@ -75,6 +75,7 @@ def _of(module: str, name: str) -> Callable[[Grid, Path], Submitter]:
 # Grid.kind -> what makes its submitter, from the grid and a folder of the constructor's for it.
 KINDS: dict[str, Callable[[Grid, Path], Submitter]] = {
     "arc": _of("arc", "Arc"),
+    "ec2": _of("ec2", "Ec2"),
     "gram": _of("gram", "Gram"),
     "grid_engine": _of("grid_engine", "GridEngine"),
     "htcondor": _of("htcondor", "HTCondor"),

@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import requests
 from cryptography import x509
 
 from gridbot_client.net.bounded_https import bounded_session
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
-from gridbot_overlay.submitters import GridError, rendering
+from gridbot_overlay.submitters import GridError, answers, rendering
 from gridbot_overlay.submitters.commands import OUTPUT_BYTES, TIMEOUT_SECONDS
 from gridbot_overlay.submitters.logs import TAIL_BYTES
 
@@ -263,7 +262,7 @@ class Arc:
                 timeout=_TIMEOUT_SECONDS, verify=self._authorities, allow_redirects=False,
                 cert=None if self._options["token"] else self._proxy,
             ) as answer:  # fmt: skip
-                content = _content(answer)
+                content = answers.content(answer)
         except OSError as error:  # which requests' errors are
             raise GridError(f"{self._rest}: {error}") from error
         if answer.status_code not in good:
@@ -351,12 +350,3 @@ def _is_old(job: ArcJob, now: float) -> bool:
 def seconds_left(pem: bytes, now: datetime) -> float:
     """For how long a proxy certificate is good: the first of the chain.  Raises ValueError."""
     return (x509.load_pem_x509_certificate(pem).not_valid_after_utc - now).total_seconds()
-
-
-def _content(answer: requests.Response) -> bytes:
-    found = bytearray()
-    for piece in answer.iter_content(1 << 16):
-        found += piece
-        if len(found) > OUTPUT_BYTES:
-            raise OSError(f"the answer is longer than {OUTPUT_BYTES >> 20} MiB")
-    return bytes(found)
