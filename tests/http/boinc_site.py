@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +19,9 @@ from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.boinc.application import offers
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.tags import Grammar, Section, read
+from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.commands import first_start
+from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 from gridbot_server.storage.files import FolderStore
@@ -68,12 +73,27 @@ class Site:
     def get(self, path: str, **headers: str) -> TestResponse:
         return self.app.test_client().get(f"/boinc/{path}", headers=headers, buffered=True)
 
-    def bot(self, manifest: Manifest) -> int:
+    def bot(self, manifest: Manifest, **columns: Any) -> int:
         """A BOT that is signed for stock clients."""
         owner = make_owner(self.conn, manifest.owner)
         store = FolderStore(self.settings.files, self.settings.uploads)
-        signed = offers.sign(self.conn, self.settings, store, manifest)
-        return make_bot(self.conn, owner, 3, manifest=manifest.text(), boinc=signed.text())
+        signed = offers.sign(self.conn, self.settings, store, manifest).text()
+        return make_bot(self.conn, owner, 3, manifest=manifest.text(), boinc=signed, **columns)
+
+    @contextmanager
+    def fed(self) -> Iterator[None]:
+        """The jobs that are there now are in the scheduling buffer."""
+        ((database,),) = self.rows("SELECT value FROM setting WHERE name = 'database'")
+        buffer = SchedulingBuffer.create(
+            self.settings.buffer_path, slots=64, slot_bytes=1024, machine=uuid.uuid4().hex,
+            database=database,
+        )  # fmt: skip
+        try:
+            Feeder(self.conn, buffer).run_once(1000.0)
+            yield
+        finally:
+            buffer.close()
+            self.settings.buffer_path.unlink()
 
     def rows(self, query: str, *values: object) -> list[Any]:
         return self.conn.execute(query.encode(), values).fetchall()
@@ -87,6 +107,17 @@ def opened(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     volunteer = make_owner(conn, "volunteer")
     yield Site(app, settings, conn, make_key(conn, volunteer, "join"))
     app.extensions["gridbot"].close()
+
+
+def keep(conn: db.Connection, settings: Settings, contents: Iterable[bytes]) -> None:
+    """Let a server have files."""
+    store = FolderStore(settings.files, settings.uploads)
+    for data in contents:
+        kept = store.put(len(data), io.BytesIO(data).read)
+        conn.execute(
+            "INSERT INTO blob (sha256, md5, size) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            [kept.sha256, kept.md5, kept.size],
+        )
 
 
 def hostid(reply: Section) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 from tests.boinc_captures import NAMES, captures
 from tests.factories import make_bot, make_key, make_lease, make_owner, submission
-from tests.http.boinc_site import FIRST, SECOND, Site, acks, hostid, opened
+from tests.http.boinc_site import FIRST, SECOND, Site, acks, hostid, keep, opened
 from tests.http.conftest import Person
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
-from gridbot_server.boinc.application import code_keys, offers
+from gridbot_server.boinc.application import code_keys
 from gridbot_server.boinc.application.signed import SignedApplication, sign
 from gridbot_server.boinc.protocol.names import Lease, OutputName
 from gridbot_server.boinc.protocol.tags import Section
@@ -49,25 +48,11 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     yield from opened(settings, conn)
 
 
-def keep(conn: db.Connection, settings: Settings) -> None:
-    """Let the server have the inputs."""
-    store = FolderStore(settings.files, settings.uploads)
-    for data in CONTENT.values():
-        content = store.put(len(data), io.BytesIO(data).read)
-        conn.execute(
-            "INSERT INTO blob (sha256, md5, size) VALUES (%s, %s, %s)",
-            [content.sha256, content.md5, content.size],
-        )
-
-
 def lent(site: Site) -> Lease:
     """A replica that a new client holds and does not know of."""
     client = hostid(site.ask())
-    owner = make_owner(site.conn, MANIFEST.owner)
-    keep(site.conn, site.settings)
-    store = FolderStore(site.settings.files, site.settings.uploads)
-    signed = offers.sign(site.conn, site.settings, store, MANIFEST)
-    bot = make_bot(site.conn, owner, 3, manifest=MANIFEST.text(), boinc=signed.text())
+    keep(site.conn, site.settings, CONTENT.values())
+    bot = site.bot(MANIFEST)
     replica = ReplicaId(bot, 2, 1)
     make_lease(site.conn, replica, client)
     return Lease(replica, client)
@@ -75,7 +60,7 @@ def lent(site: Site) -> Lease:
 
 def test_it_may_be_signed_away_from_the_server(site: Site) -> None:
     owner = make_owner(site.conn, MANIFEST.owner)
-    keep(site.conn, site.settings)
+    keep(site.conn, site.settings, CONTENT.values())
     bot = make_bot(site.conn, owner, 3, manifest=MANIFEST.text())
     private = code_keys.load_private(site.settings.boinc_key_path)
     made = sign(MANIFEST, lambda ref: hashlib.md5(CONTENT[ref.name]).hexdigest(), private)
@@ -124,7 +109,7 @@ def test_a_job_that_is_not_for_boinc_clients_keeps_no_others_from_them(
 
 def test_what_came_by_another_server_is_looked_at_when_it_is_signed(site: Site) -> None:
     owner = make_owner(site.conn, MANIFEST.owner)
-    keep(site.conn, site.settings)
+    keep(site.conn, site.settings, CONTENT.values())
     manifest = replace(MANIFEST, command=("./count", "{i}"), placeholders={"i": "text"})
     bot = make_bot(site.conn, owner, 3, manifest=manifest.text())
     site.conn.execute('UPDATE job SET args = \'{"i": "a\\"b"}\' WHERE seq = 2')
@@ -216,7 +201,7 @@ def operator(settings: Settings, conn: db.Connection) -> Iterator[Person]:
     first_start.prepare(settings)
     app = create_app(replace(settings, sign_on_submit=True))
     owner = make_owner(conn, "olga", operator=True)
-    keep(conn, settings)
+    keep(conn, settings, CONTENT.values())
     conn.execute("INSERT INTO blob_owner (sha256, owner) SELECT sha256, %s FROM blob", [owner])
     yield Person(app, make_key(conn, owner, "operator"), owner, "olga")
     app.extensions["gridbot"].close()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,8 +11,6 @@ from flask import Flask
 from tests.boinc_captures import captures, others
 from tests.http.boinc_site import FIRST, MANIFEST, SECOND, Site, hostid, lend, opened
 
-from gridbot_server.buffer.buffer import SchedulingBuffer
-from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 from gridbot_server.web.app import create_app
@@ -151,7 +147,8 @@ def test_section_14_while_the_database_is_away_a_client_keeps_what_it_would_repo
 
 
 def test_a_client_that_asks_again_before_its_delay_gets_no_work(site: Site) -> None:
-    with fed(site):
+    site.bot(MANIFEST)
+    with site.fed():
         first = site.ask(FIRST)
         assert first.all("result")
         soon = site.ask(FIRST, hostid=hostid(first), rpc_seqno=1)
@@ -160,20 +157,3 @@ def test_a_client_that_asks_again_before_its_delay_gets_no_work(site: Site) -> N
         site.conn.execute("UPDATE client SET seen_at = seen_at - interval '1 minute'")
         later = site.ask(FIRST, hostid=hostid(first), rpc_seqno=2)
         assert later.all("result")
-
-
-@contextmanager
-def fed(site: Site) -> Iterator[None]:
-    """Jobs are in the scheduling buffer."""
-    site.bot(MANIFEST)
-    ((database,),) = site.rows("SELECT value FROM setting WHERE name = 'database'")
-    buffer = SchedulingBuffer.create(
-        site.settings.buffer_path, slots=64, slot_bytes=1024, machine=uuid.uuid4().hex,
-        database=database,
-    )  # fmt: skip
-    try:
-        Feeder(site.conn, buffer).run_once(1000.0)
-        yield
-    finally:
-        buffer.close()
-        site.settings.buffer_path.unlink()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterable, Iterator
 
 import pytest
 from tests.factories import make_lease
-from tests.http.boinc_site import FIRST, Site, hostid, opened
+from tests.http.boinc_site import FIRST, Site, hostid, keep, opened
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_client.protocol.programs import HostProgram
@@ -16,7 +15,6 @@ from gridbot_server.boinc.application import code_keys, code_signatures
 from gridbot_server.boinc.protocol.tags import Section
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
-from gridbot_server.storage.files import FolderStore
 
 CONTENTS = {"linux/prog": b"for Linux", "arm/prog": b"for ARM", "mac/prog": b"for a Mac"}
 LINUX, ARM, MAC, WINDOWS = (
@@ -81,14 +79,7 @@ def sent(
     files: Iterable[bytes] = CONTENTS.values(),
 ) -> Section:
     """The reply to a new client that has lost a replica of the BOT."""
-    for content in files:
-        kept = FolderStore(site.settings.files, site.settings.uploads).put(
-            len(content), io.BytesIO(content).read
-        )
-        site.conn.execute(
-            "INSERT INTO blob (sha256, md5, size) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            [kept.sha256, kept.md5, kept.size],
-        )
+    keep(site.conn, site.settings, files)
     client = hostid(site.ask(body=request(site, platform, gpu)))
     make_lease(site.conn, ReplicaId(site.bot(manifest), 2, 1), client)
     return site.ask(body=request(site, platform, gpu))

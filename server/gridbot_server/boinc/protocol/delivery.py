@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from gridbot_client.protocol.cached import LEAST_BYTES
 from gridbot_server.boinc.application.description import (
     App,
     Application,
@@ -27,6 +28,9 @@ from gridbot_server.credit.markup import block, element, escape, flag, given, li
 
 # What describes a BOT is the same in many replies.
 _kept = lru_cache(maxsize=1024)
+
+# How long a client keeps a file that a later BOT may need, after the last reply that named it.
+_KEPT_SECONDS = 7 * 86_400
 
 # By this word in it, clients know an URL to be one for uploads.
 _UPLOAD_WORD = "file_upload_handler"
@@ -94,6 +98,9 @@ def _need_file(needed: dict[str, str], file: AppFile | JobFile, places: Places) 
     needed.setdefault(f"file {name}", _download(name, places.download_url, file))
 
 
+_KEEP = (flag("sticky"), element("sticky_lifetime", _KEPT_SECONDS))
+
+
 @_kept
 def _app(app: App) -> str:
     title = element("user_friendly_name", app.user_friendly_name)
@@ -111,6 +118,7 @@ def _download(name: str, download_url: str, file: AppFile | JobFile) -> str:
         lines("file_signature", signed.signature if signed else ""),
         element("nbytes", file.size),
         element("md5_cksum", file.md5),
+        *(_KEEP if signed and file.size >= LEAST_BYTES else ()),
     )
 
 

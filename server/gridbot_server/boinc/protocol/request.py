@@ -33,10 +33,13 @@ from gridbot_server.boinc.protocol.tags import (
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_PLATFORMS = 16
 MAX_TRICKLES = 100
+MAX_KEPT_FILES = 1000
 MAX_TRICKLE_CHARACTERS = 64 * 1024
 MAX_KEY_CHARACTERS = 2000
 # Of a program's 63 KB, each byte beyond ASCII is escaped by up to six characters.
 MAX_STDERR_CHARACTERS = 400_000
+
+_PRESENT = 1  # the status of a file that is there
 
 _GPU = ("coproc_opencl", "pci_info")
 GRAMMAR = Grammar(
@@ -130,6 +133,7 @@ class SchedulerRequest:
     held: tuple[str, ...]  # names
     knows_held: bool  # whether `held` is all that it holds; otherwise nothing can be lost
     trickles: tuple[Trickle, ...]
+    kept_files: tuple[FileInfo, ...]  # whole, of jobs that it may not have any more
 
 
 def parse(body: bytes) -> SchedulerRequest:
@@ -166,6 +170,7 @@ def _request(part: Section) -> SchedulerRequest:
         and len(held) <= MAX_HOLDING
         and part.count("result") <= MAX_REPORTS,
         trickles=_trickles(part),
+        kept_files=_kept_files(part),
     )
 
 
@@ -242,6 +247,12 @@ def _file_info(part: Section) -> FileInfo:
         part.text("md5_cksum").lower(),
         part.text("error_msg"),
     )
+
+
+def _kept_files(part: Section) -> tuple[FileInfo, ...]:
+    """What is there of the files that the client was told to keep."""
+    found = part.beside("file_info", MAX_KEPT_FILES)
+    return tuple(_file_info(item) for item in found if item.integer("status") == _PRESENT)
 
 
 def _trickles(part: Section) -> tuple[Trickle, ...]:

@@ -112,6 +112,11 @@ class Section:
         """The elements of a name, the first `most` of them."""
         return [Section(name, text, self._source) for text in self._inner.get(name, ())[:most]]
 
+    def beside(self, name: str, most: int) -> list[Section]:
+        """Elements of a name of its own that elements in it have, too; the first `most`."""
+        _, found = _cut(self._own, (name,))
+        return [Section(name, text, self._source) for text in found.get(name, ())[:most]]
+
     def count(self, name: str) -> int:
         """How many elements of a name there are."""
         return len(self._inner.get(name, ()))

@@ -66,6 +66,7 @@ class KnownClient:
     venue: str
     banned: str | None  # why; None for a host that is not
     silent_seconds: float  # since it asked last
+    marks: Sequence[str]  # of the files that it kept when it asked last
 
 
 class KnownCaller(NamedTuple):
@@ -122,6 +123,7 @@ class _CallerRow(NamedTuple):
     venue: str
     banned: str | None
     silent_seconds: float
+    marks: Sequence[str]
 
 
 def _account(row: _CallerRow) -> Account:
@@ -154,6 +156,7 @@ def _client(row: _CallerRow) -> KnownClient | None:
         venue=row.venue,
         banned=row.banned,
         silent_seconds=row.silent_seconds,
+        marks=row.marks,
     )
 
 

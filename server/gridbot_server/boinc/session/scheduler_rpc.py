@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from gridbot_client.protocol.cached import LEAST_BYTES, MAX_TOLD, cache_name, mark_of
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
 from gridbot_server.boinc.application.description import uploads
 from gridbot_server.boinc.application.offers import OfferedBot
@@ -169,7 +171,16 @@ def work_request(rpc: SchedulerRpc) -> WorkRequest:
         want=_want(rpc),
         holding=tuple(sorted(held - {report.id for report in reports})),
         reports=tuple(reports),
+        cached=None if (marks := _marks(rpc)) == tuple(client.marks) else marks,
     )
+
+
+def _marks(rpc: SchedulerRpc) -> tuple[str, ...]:
+    """What the client kept of our files, as a native client tells it: the largest first."""
+    names = rpc.project.names
+    found = sorted(rpc.request.kept_files, key=lambda file: (-file.size, file.name))
+    hashes = (names.read_file(file.name) for file in found if file.size >= LEAST_BYTES)
+    return tuple(islice((mark_of(cache_name(sha256)) for sha256 in hashes if sha256), MAX_TOLD))
 
 
 def _leases(connect: Connect, client: int) -> set[ReplicaId]:

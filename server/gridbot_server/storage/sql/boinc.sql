@@ -18,7 +18,8 @@ SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        coalesce(e.total, 0) AS host_credit,
        coalesce(average_credit(e.average, e.averaged_at), 0) AS host_recent_credit, h.venue,
        CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END AS banned,
-       extract(epoch FROM now() - c.seen_at)::float8 AS silent_seconds
+       extract(epoch FROM now() - c.seen_at)::float8 AS silent_seconds,
+       coalesce(held.marks, '{}') AS marks
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope IN ('join', 'account')
    AND t.uses IS NULL AND t.revoked_at IS NULL
@@ -31,6 +32,7 @@ SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
   LEFT JOIN client c ON c.id = k.client
   LEFT JOIN host h ON h.id = c.host
   LEFT JOIN host_credit e ON e.host = c.host
+  LEFT JOIN client_cache held ON held.client = c.id
 
 -- name: is_self_made
 SELECT 1 FROM boinc_account WHERE owner = %(owner)s
