@@ -38,6 +38,8 @@ class BareClient:
     url: str
     token: str
     seqno: int = 0
+    receipt: str = ""
+    trusts: tuple[str, ...] = ()
 
     @classmethod
     def join(cls, url: str, key: str, host: str) -> BareClient:
@@ -50,8 +52,8 @@ class BareClient:
         )
         answer.raise_for_status()
         joined = answer.json()
-        made = cls(url, joined["token"])
-        trusts = {"protocol": 2, "trusts": joined["owner_keys"]}
+        made = cls(url, joined["token"], 0, joined["receipt"], tuple(joined["owner_keys"]))
+        trusts = {"protocol": 2, "trusts": made.trusts}
         requests.put(
             f"{url}/api/v1/clients/self",
             json=trusts,
@@ -59,6 +61,15 @@ class BareClient:
             timeout=30,
         ).raise_for_status()
         return made
+
+    def again(self) -> tuple[str, dict[str, object]]:
+        """How to join a server that was restored from before this client joined: path and body."""
+        body = {"host": HOST, "receipt": self.receipt, "protocol": 2, "trusts": self.trusts}
+        return "/api/v1/clients/again", body
+
+    def take_in(self, joined: Mapping[str, str]) -> None:
+        """Go on as the client that a restored server made of this one."""
+        self.token, self.receipt = joined["token"], joined["receipt"]
 
     def request(self, want: int = 1, reports: tuple[Report, ...] = ()) -> WorkRequest:
         """Make up a new request."""

@@ -9,15 +9,16 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any
 
 import psutil
 import psycopg
 import requests
-from tests.system.bare_client import HOST, BareClient
+from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
 
 from gridbot import Session
@@ -55,19 +56,27 @@ class Stopped(Exception):
     """The load is over."""
 
 
+class Forgotten(Exception):
+    """The server does not know the key of a request."""
+
+
 @dataclass
 class Load:
     """Clients of nothing but requests, and a scientist who keeps them busy; threads of one process.
 
     The clients take a job, "run" it at once, and now and then break a job or sit on one until its
-    deadline has passed.  What was acknowledged is remembered, to be looked for in the end.
+    deadline has passed.  What was acknowledged is remembered, to be looked for in the end.  Each
+    answer names the BOT that it is for, whatever number that has.
     """
 
     server: Deployment
     seed: int
     clients: int = 4
-    acknowledged: set[ReplicaId] = field(default_factory=set)  # successes
-    submitted: list[int] = field(default_factory=list)
+    job_seconds: tuple[float, float] = (0.01, 0.05)  # at least and at most
+    acknowledged: dict[ReplicaId, int] = field(default_factory=dict)  # success -> server's epoch
+    submitted: dict[int, str] = field(default_factory=dict)  # BOT -> its mark
+    refusals: list[int] = field(default_factory=list)  # statuses; 0: no answer at all
+    submitting: threading.Lock = field(default_factory=threading.Lock)  # held for each submission
     errors: list[BaseException] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _drain: threading.Event = field(default_factory=threading.Event)
@@ -78,11 +87,15 @@ class Load:
         """Let them begin."""
         with self.server.session() as scientist:
             self._submit(scientist)
-        for number in range(self.clients):
-            client = BareClient.join(self.server.url, self.server.operator_key, f"load{number}")
-            player = _Player(self, client.token, random.Random(f"{self.seed}:{number}"))
-            self._run(player.play)
+        self.join(range(self.clients))
         self._submitter = self._run(self._keep_busy)
+
+    def join(self, numbers: Iterable[int]) -> None:
+        """Let clients of these numbers join."""
+        for number in numbers:
+            client = BareClient.join(self.server.url, self.server.operator_key, f"load{number}")
+            player = _Player(self, client, random.Random(f"{self.seed}:{number}"))
+            self._run(player.play)
 
     def drain(self) -> None:
         """Submit no more, and wait until every BOT is done."""
@@ -103,8 +116,9 @@ class Load:
     def call(
         self, session: requests.Session, method: str, path: str, key: str, **body: object
     ) -> requests.Response:
-        """Make a request again and again until the server answers it."""
+        """Make a request again and again until the server answers it.  Raises Forgotten."""
         while not self._stop.is_set():
+            status = 0
             with suppress(requests.RequestException):
                 answer = session.request(
                     method,
@@ -115,7 +129,11 @@ class Load:
                 )
                 if answer.ok:
                     return answer
+                if answer.status_code == HTTPStatus.UNAUTHORIZED:
+                    raise Forgotten
                 assert answer.status_code >= 500, answer.text
+                status = answer.status_code
+            self.refusals.append(status)
             self._stop.wait(0.1)
         raise Stopped
 
@@ -149,19 +167,25 @@ class Load:
         return sum(bot["jobs_left"] for bot in answer.json()["bots"])
 
     def _submit(self, scientist: Session) -> None:
-        """Submit a BOT of each kind; a submission repeated for a lost reply is one BOT."""
+        """Submit a BOT of each kind."""
         for name, options in KINDS.items():
-            key = uuid.uuid4().hex
-            while not self._stop.is_set():
-                try:
-                    bot = scientist.submit(
-                        ["/bin/echo", "{}"], range(JOBS), name=name, idempotency_key=key, **options
-                    )
-                except ServerAway:
-                    self.wait(0.1)
-                else:
-                    self.submitted.append(bot.id)
-                    break
+            with self.submitting:
+                self._submit_one(scientist, name, options)
+
+    def _submit_one(self, scientist: Session, name: str, options: Mapping[str, Any]) -> None:
+        """Submit a BOT; repeated for a lost reply, it is one BOT."""
+        mark = uuid.uuid4().hex
+        items = [answer(mark, seq) for seq in range(JOBS)]
+        while not self._stop.is_set():
+            try:
+                bot = scientist.submit(
+                    ["/bin/echo", "{}"], items, name=name, idempotency_key=mark, **options
+                )
+            except ServerAway:
+                self.wait(0.1)
+            else:
+                self.submitted[bot.id] = mark
+                break
 
 
 @dataclass
@@ -169,9 +193,8 @@ class _Player:
     """One client of the load."""
 
     load: Load
-    token: str
+    client: BareClient
     random: random.Random
-    seqno: int = 0
     holding: dict[ReplicaId, Assignment] = field(default_factory=dict)
     due: dict[ReplicaId, float] = field(default_factory=dict)  # monotonic seconds
 
@@ -179,15 +202,32 @@ class _Player:
         """Ask, run, report, for ever."""
         with requests.Session() as session:
             while True:
-                reply = self._exchange(session)
-                pause = 0.02 if self.due else reply.next_request_seconds
-                self.load.wait(min(pause, 0.2))
+                try:
+                    reply = self._exchange(session)
+                except Forgotten:
+                    self._join_again(session)
+                    continue
+                self.load.wait(self._pause(reply))
+
+    def _pause(self, reply: WorkReply) -> float:
+        """Seconds until a job is done, or until there may be work again."""
+        if self.due:
+            pause = max(0.02, min(self.due.values()) - time.monotonic())
+        else:
+            pause = reply.next_request_seconds
+        return min(pause, 4 * self.load.job_seconds[1])
+
+    def _join_again(self, session: requests.Session) -> None:
+        """Do as a client of a server that was restored: come with the receipt, not with a key."""
+        path, body = self.client.again()
+        joined = self.load.call(session, "POST", path, self.client.token, json=body)
+        self.client.take_in(joined.json())
 
     def _exchange(self, session: requests.Session) -> WorkReply:
         reports = self._reports()
         request = self._request(reports)
         body = encode_request(request)
-        answer = self.load.call(session, "POST", "/rpc", self.token, data=body)
+        answer = self.load.call(session, "POST", "/rpc", self.client.token, data=body)
         reply = decode_reply(answer.content)
         self._take(reply, reports)
         return reply
@@ -203,22 +243,26 @@ class _Player:
         return echo(item)
 
     def _request(self, reports: Mapping[ReplicaId, Report]) -> WorkRequest:
-        self.seqno += 1
         holding = tuple(name for name in self.holding if name not in reports)
-        given = tuple(reports.values())
-        return WorkRequest(uuid.uuid4().hex, self.seqno, HOST, 8, holding, given)
+        return replace(self.client.request(8, tuple(reports.values())), holding=holding)
 
     def _take(self, reply: WorkReply, reports: Mapping[ReplicaId, Report]) -> None:
-        acknowledged = {name for name in reply.acks if reports[name].how == "success"}
-        self.load.acknowledged |= acknowledged
+        acknowledged = [name for name in reply.acks if reports[name].how == "success"]
+        self.load.acknowledged |= dict.fromkeys(acknowledged, reply.epoch)
         for name in (*reply.acks, *reply.abort):
             self.holding.pop(name, None)
             self.due.pop(name, None)
         for item in reply.assignments:
             self.holding[item.id] = item
             # One in a hundred is a laptop that is shut, and opened after the deadline.
-            seconds = 6.0 if self.random.random() < 0.01 else self.random.uniform(0.01, 0.05)
+            is_shut = self.random.random() < 0.01
+            seconds = 6.0 if is_shut else self.random.uniform(*self.load.job_seconds)
             self.due[item.id] = time.monotonic() + seconds
+
+
+def answer(mark: str, seq: int) -> str:
+    """What a job of the BOT with this mark prints."""
+    return f"{mark}.{seq}"
 
 
 def echo(item: Assignment) -> Report:
@@ -229,9 +273,12 @@ def echo(item: Assignment) -> Report:
 
 
 @contextmanager
-def loaded(server: Deployment, seed: int, clients: int = 4) -> Iterator[Load]:
+def loaded(
+    server: Deployment, seed: int, clients: int = 4,
+    job_seconds: tuple[float, float] = Load.job_seconds,
+) -> Iterator[Load]:  # fmt: skip
     """Put a server under load."""
-    load = Load(server, seed, clients)
+    load = Load(server, seed, clients, job_seconds)
     load.start()
     try:
         yield load
@@ -336,7 +383,7 @@ def lost_reports(server: Deployment, load: Load) -> list[ReplicaId]:
             "SELECT bot, seq, replica FROM ended WHERE how IN ('success', 'cancelled')"
         )
     }
-    return sorted(load.acknowledged - kept)
+    return sorted(load.acknowledged.keys() - kept)
 
 
 def wrong_outcomes(server: Deployment, load: Load) -> list[tuple[int, int]]:
@@ -347,7 +394,7 @@ def wrong_outcomes(server: Deployment, load: Load) -> list[tuple[int, int]]:
             "SELECT o.bot, o.seq, convert_from(p.content, 'UTF8') FROM outcome o"
             " JOIN output p ON (p.bot, p.seq, p.replica) = (o.bot, o.seq, o.canonical)"
         )
-        if text == f"{seq}\n"
+        if text == answer(load.submitted.get(bot, ""), seq) + "\n"
     }
     return sorted({(bot, seq) for bot in load.submitted for seq in range(JOBS)} - right)
 
