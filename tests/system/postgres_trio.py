@@ -72,10 +72,11 @@ class Node:
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs to its end."""
-        subprocess.run(
-            [self.binaries.directory / program, *arguments], check=True, capture_output=True,
+        done = subprocess.run(
+            [self.binaries.directory / program, *arguments], capture_output=True, text=True,
             env=ENVIRONMENT, cwd=self.folder, **as_account(self.account),
         )  # fmt: skip
+        assert done.returncode == 0, (program, done.stderr)
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
@@ -154,8 +155,11 @@ class Trio:
     def join(self, node: Node) -> None:
         """Make a node a standby of the primary, from a copy of it."""
         shutil.rmtree(node.cluster, ignore_errors=True)
-        node.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", USER,
-                 "-D", str(node.cluster), "-X", "stream", "-c", "fast")  # fmt: skip
+        # A copy may stand still for longer than a standby, on a busy machine.
+        source = make_conninfo("", host="127.0.0.1", port=self.primary.port, user=USER,
+                               options="-c wal_sender_timeout=60s")  # fmt: skip
+        node.run("pg_basebackup", "-d", source, "-D", str(node.cluster), "-X", "stream",
+                 "-c", "fast")  # fmt: skip
         (node.cluster / "standby.signal").touch()
         self.configure(node)
         node.start()
