@@ -174,7 +174,7 @@ def keep_outputs(lot: NodeLot, result: Result, job: JobAtServer) -> Mapping[str,
     assert isinstance(left, LeftFiles)
     try:
         for output in result.outputs.values():
-            patiently(partial(left.save, output), lambda _: False)
+            patiently(partial(left.save, output))
     except BadInput as error:
         return {"why": [str(error)]}
     if result.state == "done" and not result.exit_code:

@@ -12,6 +12,7 @@ from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot.api.session import Session
 from gridbot.api.submission import Submission, prepare
+from gridbot.reliable import OutOfTime, trying
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.protocol.messages import ReplicaId
 
@@ -286,6 +287,13 @@ def test_a_server_that_is_not_there_is_said_within_seconds() -> None:
     with session_of("http://127.0.0.1:9", "key") as session, away:
         session.bots()
     assert time.monotonic() - began < 30
+
+
+def test_who_waits_for_a_bot_has_no_more_time_than_the_limit_around(session: Session) -> None:
+    bot = session.submit("echo {}", items=range(3))
+    for wait in (bot.wait, lambda: list(bot.results(follow=True))):
+        with pytest.raises(OutOfTime):
+            trying(for_=0.5)(wait)()
 
 
 def test_results_carry_arguments_outputs_and_reasons(

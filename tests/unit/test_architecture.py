@@ -169,11 +169,11 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
     "gridbot": {
         "printing": set(),
         "checkpoint": set(),
-        "api": {"printing"},
+        "api": {"printing", "reliable"},
         "executor": {"api"},
         "joblib": {"executor"},
         "mw": {"api", "executor"},
-        "dag": {"api"},
+        "dag": {"api", "reliable"},
         "flow": {"api", "dag", "executor"},
         "show": {"api", "printing"},
         "rsl": {"api"},

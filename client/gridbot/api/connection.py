@@ -1,33 +1,45 @@
-"""HTTP connection to one server: retries transient failures, turns refusals into errors."""
+"""HTTP connection to one server: retries transient failures, turns refusals into errors.
+
+Attempts and pauses are those of `gridbot.reliable`: limits of time and cancellations around a call
+hold for it.
+"""
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import requests
-from urllib3.util.retry import Retry
 
+from gridbot import reliable
 from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
+from gridbot_client.backoff import BackOff
 from gridbot_client.net.discovery import Endpoint, is_loopback, proxies_for
 from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
 from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
 from gridbot_client.net.surroundings import ForbiddenAddress, LookingAdapter, Surroundings
-from gridbot_client.net.transport import BearerAuth
+from gridbot_client.net.transport import BearerAuth, asked_seconds
 
 T = TypeVar("T")
 
-TIMEOUT = (10.0, 120.0)  # seconds: to connect, and between two bytes of an answer
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 120.0  # the latter between two bytes
+# A request that fails is made again at once or so, for two seconds in all: a missing server is told
+# of soon.  Who can wait for a server that is away, calls `patiently`.
+_ATTEMPTS, _AT_ONCE = 5, BackOff(least=0.1, most=10.0)
+AWAY_PAUSES = BackOff(least=0.5, most=10.0, spread=0.5)
 API = "/api/v1"
 # Requests that are not idempotent; all others carry an idempotency key or name a state.
-NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
+_NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
 
 
 class Connection:
-    """API of one server with one key.  Every call may raise Refused or ServerAway."""
+    """API of one server with one key.
+
+    Every call may raise Refused or ServerAway; OutOfTime where `gridbot.reliable` sets a limit.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.url = endpoint.url.rstrip("/")  # public URL, for messages
@@ -40,10 +52,7 @@ class Connection:
         surroundings = Surroundings()
         self._without_token = session_without_token(surroundings)
         self._without_token.trust_env = not is_loopback(self._address)
-        look = surroundings.note_server
-        self._http.mount(self._address, LookingAdapter(look, max_retries=_retries()))
-        for path in NOT_REPEATABLE:
-            self._http.mount(self._address + path, LookingAdapter(look))
+        self._http.mount(self._address, LookingAdapter(surroundings.note_server))
 
     def get(self, path: str, **params: Any) -> Any:
         """JSON document at `path`."""
@@ -80,27 +89,40 @@ class Connection:
 
     def elsewhere(self, method: str, there: Redirection, **options: Any) -> requests.Response:
         """Response of a place to which the server leads, to a request without our key."""
+        timeout = _timeout()
         try:
             answer = self._without_token.request(
-                method, there.url, timeout=TIMEOUT, allow_redirects=False, headers=there.headers,
+                method, there.url, timeout=timeout, allow_redirects=False, headers=there.headers,
                 **options,
             )  # fmt: skip
         except ForbiddenAddress as error:
             raise Refused(f"{self.url}: {error}") from None
         except requests.RequestException as error:
+            reliable.check()
             raise ServerAway(cannot_reach(f"//{there.host}", error)) from None
         if not 200 <= answer.status_code < 300:
-            raise ServerAway(f"{there.host}, to which {self.url} leads: HTTP {answer.status_code}")
+            raise ServerAway(
+                f"{there.host}, to which {self.url} leads: HTTP {answer.status_code}",
+                asked_seconds(answer),
+            )
         return answer
 
     def _request(
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
     ) -> requests.Response:
+        times = 1 if path.startswith(_NOT_REPEATABLE) else _ATTEMPTS
+        trying = reliable.trying(times=times, on=ServerAway, back_off=_AT_ONCE)
+        return trying(self._asked)(method, path, accept, **options)
+
+    def _asked(
+        self, method: str, path: str, accept: tuple[int, ...], **options: Any
+    ) -> requests.Response:
+        timeout = _timeout()
         try:
             answer = self._http.request(
                 method,
                 self._address + path,
-                timeout=TIMEOUT,
+                timeout=timeout,
                 allow_redirects=False,
                 proxies=self._proxies,
                 **options,
@@ -108,6 +130,7 @@ class Connection:
         except OSError as error:  # those of requests are, too
             if not is_of_network(error):
                 raise
+            reliable.check()  # the wait for an answer may have been cut off
             raise ServerAway(cannot_reach(self.url, error)) from error
         if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
             raise refusal(answer, self.url)
@@ -130,26 +153,36 @@ def quiet(*_: object) -> None:
 
 def patiently(
     call: Callable[[], T],
-    give_up: Callable[[float], bool],
     told: Callable[[ServerAway], None] = quiet,
-    pause: Callable[[float], None] = time.sleep,
+    *,
+    for_: float = math.inf,
+    times: int | None = None,
 ) -> T:
-    """Repeat `call` with exponential back-off while the server is away.
+    """Call, and again while the server is away: for ever, `for_` seconds or so many `times`.
 
-    `give_up` gets the seconds waited so far and ends the repetition.  `told` gets the first error.
+    `for_` limits the call itself, too.  `told` gets the first error.  Raises the last one.
     """
-    waited, delay = 0.0, 0.5
-    while True:
-        try:
-            return call()
-        except ServerAway as error:
-            if give_up(waited):
-                raise
-            if not waited:
-                told(error)
-        pause(delay)
-        waited += delay
-        delay = min(delay * 2, 10.0)
+    has_failed = False
+
+    def tell(error: Exception, _: float) -> None:
+        nonlocal has_failed
+        if isinstance(error, ServerAway) and not has_failed:
+            told(error)
+        has_failed = True
+
+    trying = reliable.trying(for_, times, on=ServerAway, back_off=AWAY_PAUSES, told=tell)
+    try:
+        return trying(call)()
+    except reliable.OutOfTime:
+        reliable.check()  # whether it was the limit of somebody around us
+        raise ServerAway(f"the server did not answer in {for_:g} s") from None
+
+
+def _timeout() -> tuple[float, float]:
+    """Timeouts of a request, no longer than its caller has time.  Raises OutOfTime, Cancelled."""
+    reliable.check()
+    left = max(reliable.remaining(), 0.001)  # 0 has another meaning
+    return min(_CONNECT_SECONDS, left), min(_ANSWER_SECONDS, left)
 
 
 def refusal(answer: requests.Response, url: str) -> GridbotError:
@@ -165,7 +198,7 @@ def refusal(answer: requests.Response, url: str) -> GridbotError:
     if answer.status_code == 401:
         return Refused(f"{url} rejects the key: {detail}; log in with another: gridbot login {url}")
     if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
-        return ServerAway(detail)
+        return ServerAway(detail, asked_seconds(answer))
     return Refused(detail)
 
 
@@ -189,17 +222,3 @@ def _json(answer: requests.Response) -> Any:
         raise ServerAway(
             f"{answer.url}: the response is not JSON; is this the URL of a GridBot server?"
         ) from None
-
-
-def _retries() -> Retry:
-    return Retry(
-        total=5,
-        connect=2,  # a missing server is reported within seconds
-        other=0,  # TLS that fails does so again
-        allowed_methods=None,
-        status_forcelist=(429, 502, 503, 504),
-        backoff_factor=0.2,
-        backoff_jitter=0.3,
-        backoff_max=10,
-        raise_on_status=False,
-    )

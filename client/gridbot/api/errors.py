@@ -24,7 +24,14 @@ class BotHeld(GridbotError):
 
 
 class ServerAway(GridbotError):
-    """No server is known, or it is unreachable, overloaded or failing; the call may work later."""
+    """No server is known, or it is unreachable, overloaded or failing; the call may work later.
+
+    `retry_after` is how many seconds the server wants to be left alone.
+    """
+
+    def __init__(self, detail: str, retry_after: float = 0.0) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
 
 
 class PolicyError(Refused):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from gridbot.api.connection import patiently
+from gridbot import reliable
+from gridbot.api.connection import AWAY_PAUSES, patiently
 from gridbot.api.errors import ServerAway
 
 # Seconds between two looks at a BOT: short at first, because many BOTs are short.  A server may
 # hold an answer back until there is something to tell, or its seconds are over.
 _FIRST_LOOK, _LAST_LOOK = 0.05, 3.0
+_LEAST_ANSWER = 10.0  # seconds that the last look may take, after its time
 _RESULTS_WAIT = 20  # seconds for which the server may hold back an empty answer
 
 
@@ -47,7 +50,8 @@ def follow_state(
     while True:
         began = time.monotonic()
         left = None if ends_at is None else max(0.0, ends_at - began)
-        state = patiently(partial(show, wait), _after(left), told)
+        for_ = math.inf if left is None else max(left, _LEAST_ANSWER)
+        state = patiently(partial(show, wait), told, for_=for_)
         yield state
         if has_stopped(state):
             return
@@ -57,7 +61,7 @@ def follow_state(
         rest = look - (time.monotonic() - began if wait else 0.0)
         look = min(look * 1.5, _LAST_LOOK)
         wait = math.ceil(look) if left is None or left > look + 1 else 0
-        time.sleep(max(0.0, rest if left is None else min(rest, left)))
+        reliable.pause(max(0.0, rest if left is None else min(rest, left)))
 
 
 def follow_results(
@@ -71,9 +75,11 @@ def follow_results(
     """Yield results behind `after`; with `follow`, until the source has ended.
 
     `read` asks for those behind a cursor, and may be kept waiting for so many seconds.  `told`
-    gets errors while the server is away; without `follow` the first one is raised.
+    gets the first of each row of errors while the server is away; without `follow` it is raised,
+    if nothing came before it.  That is not `reliable.trying`, whose limits would hold for those who
+    take the results, too.
     """
-    look, ended = _FIRST_LOOK, not follow
+    look, ended, failures = _FIRST_LOOK, not follow, 0
     while True:
         last, began = after, time.monotonic()
         try:
@@ -84,9 +90,12 @@ def follow_results(
             # If some results arrived, the next request resumes after them.
             if not follow and after == last:
                 raise
-            told(error)
-            time.sleep(look)
+            failures = 1 if after != last else failures + 1
+            if failures == 1:
+                told(error)
+            reliable.pause(AWAY_PAUSES.after(error, failures, random.random()))  # noqa: S311
             continue
+        failures = 0
         if after != last:
             look = _FIRST_LOOK
         elif ended:
@@ -94,9 +103,5 @@ def follow_results(
         else:
             # Results may have come since: then there is one more round, which does not wait.
             ended = has_ended()
-            time.sleep(0.0 if ended else max(0.0, look - (time.monotonic() - began)))
+            reliable.pause(0.0 if ended else max(0.0, look - (time.monotonic() - began)))
             look = min(look * 1.5, _LAST_LOOK)
-
-
-def _after(seconds: float | None) -> Callable[[float], bool]:
-    return lambda waited: seconds is not None and waited >= seconds

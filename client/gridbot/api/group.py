@@ -113,7 +113,7 @@ class BotGroup:
         return self._types.get(bot, {})
 
     def _has_ended(self, told: Told) -> bool:
-        state = patiently(self.show, lambda _: False, told)
+        state = patiently(self.show, told)
         if state["bots_unfinished"] != state["bots_held"]:
             return False
         if not state["bots_held"]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import codecs
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from gridbot import reliable
 from gridbot.api.connection import patiently
 from gridbot.api.documents import LiveReplicas, LogLine
 from gridbot.api.errors import ServerAway
@@ -81,7 +81,7 @@ def follow_output(
     known = defaultdict[tuple[int, int], _Replica](_Replica)
     while True:
         positions = [_position(id, item) for id, item in known.items() if not item.has_ended]
-        found = patiently(partial(look, positions[-MAX_LIVE_POSITIONS:]), _never, told)
+        found = patiently(partial(look, positions[-MAX_LIVE_POSITIONS:]), told)
         running = set()
         for item in found["replicas"]:
             id = item["seq"], item["replica"]
@@ -91,11 +91,11 @@ def follow_output(
                     yield Printed(*id, name, stream.take(content))
         gone = {id for id, item in known.items() if not item.has_ended} - running
         for seq in sorted({seq for seq, _ in gone}):
-            yield from _rest(known, list(patiently(partial(_listed, logs, seq), _never, told)))
+            yield from _rest(known, list(patiently(partial(_listed, logs, seq), told)))
         if found["is_over"]:
             yield from _rest(known, logs(None))
             return
-        time.sleep(_LOOK_SECONDS)
+        reliable.pause(_LOOK_SECONDS)
 
 
 def _rest(known: Mapping[tuple[int, int], _Replica], lines: Iterable[LogLine]) -> Iterator[Printed]:
@@ -117,7 +117,3 @@ def _listed(logs: Callable[[int | None], Iterable[LogLine]], seq: int | None) ->
 def _position(id: tuple[int, int], replica: _Replica) -> dict[str, Any]:
     places = {name: stream.at for name, stream in replica.streams.items()}
     return {"seq": id[0], "replica": id[1], **places}
-
-
-def _never(_: float) -> bool:
-    return False

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import requests
 
+from gridbot import reliable
 from gridbot.api.connection import Connection
 from gridbot.api.documents import ResultLine, ResultOutput
 from gridbot.api.errors import ServerAway
@@ -88,8 +89,11 @@ class OutputFile:
             return
         with self._connection.request("GET", self._path, stream=True) as answer:
             try:
-                yield from answer.iter_content(BLOCK_BYTES)
+                for block in answer.iter_content(BLOCK_BYTES):
+                    reliable.check()
+                    yield block
             except requests.RequestException as error:
+                reliable.check()
                 raise ServerAway(f"{self.name}: the connection broke during download") from error
 
 
@@ -158,9 +162,11 @@ def json_lines(connection: Connection, path: str, **params: Any) -> Iterator[Any
     with connection.request("GET", path, params=params, stream=True) as answer:
         try:
             for line in answer.iter_lines(BLOCK_BYTES):
+                reliable.check()
                 if line:
                     yield json.loads(line)
         except (requests.RequestException, ValueError) as error:
+            reliable.check()
             # A truncated document is not valid JSON, so it is never taken for a whole one.
             raise ServerAway(f"{connection.url}: the connection broke during download") from error
 

@@ -35,7 +35,7 @@ Told = Callable[[ServerAway], None]
 VALID_SECONDS = 366 * 86_400  # how long a signature is good
 CHUNK_JOBS = 20_000
 CHUNK_BYTES = 16 * 1024 * 1024
-PATIENCE_SECONDS = 120.0  # retries while a server restarts during a submission
+_ATTEMPTS = 14  # of each step while the server is away: for two minutes or three
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def send(
 
     Idempotent: the idempotency key identifies the BOT, and jobs are sent from the first one that
     the server lacks.  So an interrupted submission continues with the same key.  `told` gets the
-    error while the server is away, which lasts PATIENCE_SECONDS at most.
+    error while the server is away: it is waited for, for two minutes or three.
     """
     with submission(os.environ) as headers:
         return _send(connection, prepared, signer, progress, told, headers)
@@ -73,7 +73,8 @@ def _send(
     headers: Mapping[str, str],
 ) -> dict[str, Any]:
     post = partial(_post, connection, told, headers)
-    upload(connection, prepared.files, progress)
+    send_files = partial(upload, connection, prepared.files, progress)
+    patiently(send_files, told, times=_ATTEMPTS)
     manifest, envelope = _sealed(prepared, signer)
     body = {**prepared.body, "envelope": envelope}
     if manifest.range is not None:
@@ -210,7 +211,7 @@ def _post(
     connection: Connection, told: Told, headers: Mapping[str, str], path: str, body: object
 ) -> dict[str, Any]:
     document: dict[str, Any] = patiently(
-        partial(connection.send, "POST", path, body, headers), _is_enough, told
+        partial(connection.send, "POST", path, body, headers), told, times=_ATTEMPTS
     )
     return document
 
@@ -221,12 +222,8 @@ def _append(
     """Send jobs; the answer has the number of jobs that are there, also if it is a refusal."""
     path = f"{bot}/jobs?offset={offset}{key}"
     request = partial(connection.request, "POST", path, data=lines, accept=(409,))
-    answer: dict[str, Any] = patiently(request, _is_enough, told).json()
+    answer: dict[str, Any] = patiently(request, told, times=_ATTEMPTS).json()
     return answer
-
-
-def _is_enough(waited: float) -> bool:
-    return waited > PATIENCE_SECONDS
 
 
 def _signed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 import platform
 import threading
@@ -398,7 +399,7 @@ class Bot:
         results until the BOT has ended, and raise BotHeld once it is held; `told` gets errors
         while the server is away.
         """
-        types = patiently(self.types, _after(None if follow else 30.0), told)
+        types = patiently(self.types, told, for_=math.inf if follow else 30.0)
 
         def read(after: int, wait: int) -> Iterator[Result]:
             asked = {"wait": wait} if wait else {}
@@ -412,7 +413,7 @@ class Bot:
 
     def _has_ended(self, told: Told) -> bool:
         """Whether there will be no more results.  Raises BotHeld."""
-        state = patiently(self.show, _after(None), told)
+        state = patiently(self.show, told)
         if state.is_held and not state.jobs_in_progress:
             raise BotHeld(why_held(state))
         return state.is_final
@@ -596,7 +597,3 @@ _LIMITS = ("memory", "disk", "time", "max_output")  # that the manifest holds
 
 def _seq(result: Result) -> int:
     return result.seq
-
-
-def _after(seconds: float | None) -> Callable[[float], bool]:
-    return lambda waited: seconds is not None and waited >= seconds

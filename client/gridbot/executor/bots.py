@@ -56,7 +56,7 @@ def outcomes_of(bot: Bot, result: Result, form: Form, count: int) -> list[Outcom
         said = next(filter(None, ends), f"see gridbot bot logs {bot.id}")
         detail = f"job {result.seq} of BOT {bot.id} failed: {result.reason}: {said}"
         raise JobFailed(result.reason, detail.strip())
-    content = patiently(result.outputs["returned"].read, lambda _: False)
+    content = patiently(result.outputs["returned"].read)
     return outcomes(content, form, count)
 
 

@@ -196,7 +196,7 @@ class Executor(BaseExecutor):
                 self._send()
             taker.join()
             if self._bot and self._broken is None:
-                patiently(self._bot.close, lambda waited: waited > _CLOSE_SECONDS)
+                patiently(self._bot.close, for_=_CLOSE_SECONDS)
         except BaseException as error:  # the futures are to hear of it, whatever it is
             self._break(error)
         finally:
@@ -255,7 +255,7 @@ class Executor(BaseExecutor):
     def _append(self, first: int, sent: Sequence[_Chunk]) -> None:
         """Append jobs; to repeat it, when a reply was lost, changes nothing."""
         items = [self._pickling.job(chunk.calls, first + at) for at, chunk in enumerate(sent)]
-        patiently(lambda: self._ensured().append(items, offset=first), lambda _: False)
+        patiently(lambda: self._ensured().append(items, offset=first))
         for item in items:
             self._pickling.forget(item)
         with self._changed:
@@ -278,7 +278,7 @@ class Executor(BaseExecutor):
         try:
             while self._is_awaited():
                 began = time.monotonic()
-                found = patiently(self._results, lambda _: False)
+                found = patiently(self._results)
                 for result in found:
                     self._seen = result.n
                     self._take(result)
@@ -353,7 +353,7 @@ class Executor(BaseExecutor):
     def _check_bot(self) -> None:
         """Raise BrokenGridbot if no more results can come."""
         assert self._bot
-        state = patiently(self._bot.show, lambda _: False)
+        state = patiently(self._bot.show)
         if state.state == "cancelled":
             raise BrokenGridbot(f"BOT {self._bot.id} was cancelled")
         if state.is_held and not state.jobs_in_progress:

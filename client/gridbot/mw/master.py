@@ -177,7 +177,7 @@ class Master(ABC):
                     break
             else:
                 raise BrokenGridbot(f"BOT {self._bot.id} ended, and tasks are left")
-        patiently(self._bot.close, lambda _: False)
+        patiently(self._bot.close)
         return self.state
 
     def close(self) -> None:
@@ -235,9 +235,7 @@ class Master(ABC):
         if self._number is not None:
             return self._session.bot(self._number)
         options = {**self._options, "idempotency_key": self._key}
-        bot = patiently(
-            lambda: submit_bot(self._session, self._folder, "json", (), options), lambda _: False
-        )
+        bot = patiently(lambda: submit_bot(self._session, self._folder, "json", (), options))
         with self._transaction():
             self._number = bot.id
         return bot
@@ -269,9 +267,7 @@ class Master(ABC):
             return
         bot, first = self._bot, self._appended
         assert bot
-        patiently(
-            lambda: bot.append(items, JOB_FILES, offset=first, base=self._folder), lambda _: False
-        )
+        patiently(lambda: bot.append(items, JOB_FILES, offset=first, base=self._folder))
         with self._transaction():
             self._appended += len(items)
         for item in items:
@@ -284,7 +280,7 @@ class Master(ABC):
             return
         bot = self._bot
         assert bot
-        patiently(lambda: bot.cancel(jobs, unsent=True), lambda _: False)
+        patiently(lambda: bot.cancel(jobs, unsent=True))
         with self._transaction():
             self._list.asked()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -129,11 +130,12 @@ def trying(
     """Try until it succeeds or a limit is reached; then raise the last error.
 
     Durations are seconds or texts such as "10m".  Without `for_` and `times` it is tried once, as
-    in the fault tolerant shell; `every` is the interval at which attempts begin, instead of pauses
-    that grow (`back_off`); `each` limits one attempt.  `sense` says whether what is wanted is free:
-    while it is not, no attempt is made.  Only errors of the kinds `on` are failures, others pass;
-    one with a `retry_after` says how many seconds a server wants to be left alone.
-    `told` gets each failure that is not the last, and the pause that follows in seconds.
+    in the fault tolerant shell, and for ever if `for_` is infinite.  `every` is the interval at
+    which attempts begin, instead of pauses that grow (`back_off`); `each` limits one attempt.
+    `sense` says whether what is wanted is free: while it is not, no attempt is made.  Only errors
+    of the kinds `on` are failures, others pass; one with a `retry_after` says how many seconds a
+    server wants to be left alone.  `told` gets each failure that is not the last, and the pause
+    that follows in seconds.
     Raises ValueError for durations that are none.
     """
     if for_ is None and times is None:
@@ -151,4 +153,4 @@ def trying(
 
 
 def _seconds(duration: float | str | None) -> float | None:
-    return None if duration is None else seconds(duration)
+    return duration if duration is None or duration == math.inf else seconds(duration)

@@ -281,7 +281,7 @@ class Transport:
                 if not response.ok or response.is_redirect:
                     raise ServerUnavailable(
                         f"{there.host}, to which {self.url} leads: HTTP {response.status_code}",
-                        _retry_after(response),
+                        asked_seconds(response),
                     )
                 yield response
         except ForbiddenAddress as error:
@@ -348,7 +348,7 @@ def _failure(response: requests.Response, url: str) -> TransportError:
     """Error for a response with a status other than 2xx."""
     code = response.status_code
     if code >= 500 or code == 429:
-        return ServerUnavailable(f"{url}: HTTP {code} {response.reason}", _retry_after(response))
+        return ServerUnavailable(f"{url}: HTTP {code} {response.reason}", asked_seconds(response))
     if response.request.method == "HEAD":
         return RequestRefused(code, f"HTTP {code} {response.reason}")
     try:
@@ -401,7 +401,7 @@ def _progress(answer: Mapping[str, Any]) -> tuple[int, bool]:
     return offset, answer.get("complete") is True
 
 
-def _retry_after(response: requests.Response) -> float:
+def asked_seconds(response: requests.Response) -> float:
     """Seconds in the Retry-After header, which holds a number or an HTTP date; 0 without one."""
     text = response.headers.get("Retry-After", "")
     if text.isdigit():

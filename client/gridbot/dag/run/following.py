@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
-import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from gridbot.api.connection import patiently
+from gridbot.api.connection import patiently, quiet
 from gridbot.api.errors import BotHeld, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.dag.engine.events import (
@@ -20,6 +21,9 @@ from gridbot.dag.engine.events import (
     RunEvent,
 )
 from gridbot.dag.run.lot import JobAtServer, LotTable, NodeLot
+from gridbot.reliable.scope import Cancellation, Cancelled, Scope, entered, present
+
+T = TypeVar("T")
 
 _LOOK_SECONDS = 0.5  # between two looks at which jobs have begun
 _PATIENCE = 5.0  # seconds before a BOT that is held is looked at again
@@ -38,7 +42,7 @@ class LotFollower:
 
     def __init__(self, table: LotTable, told: Told, say: Say, keep: Keep) -> None:
         self._table, self._told, self._say, self._keep = table, told, say, keep
-        self.is_over = threading.Event()
+        self.is_over = Cancellation()
         self._looker: threading.Thread | None = None
         self._to_cancel = queue.SimpleQueue[tuple[NodeLot, list[int]]]()
         self._canceller: threading.Thread | None = None
@@ -51,6 +55,17 @@ class LotFollower:
                 lot.thread = self._started(self._follow, lot)
             if self._looker is None:
                 self._looker = self._started(self._look)
+
+    def patiently(
+        self, call: Callable[[], T], told: Callable[[ServerAway], None] = quiet,
+        *, for_: float = math.inf,
+    ) -> T:  # fmt: skip
+        """Call, and again while the server is away and the run goes on.  Raises ServerAway."""
+        with entered(Scope(present().deadline, self.is_over)):
+            try:
+                return patiently(call, told, for_=for_)
+            except Cancelled:
+                raise ServerAway("the run is over") from None
 
     @staticmethod
     def _started(work: Callable[..., None], *args: Any) -> threading.Thread:
@@ -71,10 +86,7 @@ class LotFollower:
         while not self.is_over.is_set():
             lot, numbers = self._to_cancel.get()
             try:
-                state = patiently(
-                    lambda lot=lot, numbers=numbers: lot.bot.cancel(numbers),  # type: ignore[misc]
-                    lambda waited: waited > _CANCEL or self.is_over.is_set(),
-                )
+                state = self.patiently(partial(lot.bot.cancel, numbers), for_=_CANCEL)
             except NotFound:
                 self.lose(lot, f"BOT {lot.bot.id} is gone")
             except GridbotError as error:  # they end by themselves
@@ -150,7 +162,7 @@ class LotFollower:
         if result.state == "failed" and _is_host_fault(result, job):
             job.faults += 1
             try:
-                patiently(lambda: lot.bot.retry([result.seq]), lambda _: self.is_over.is_set())
+                self.patiently(partial(lot.bot.retry, [result.seq]))
             except (Refused, NotFound):
                 job.faults = _HOST_FAULTS + 1
             else:
@@ -186,7 +198,7 @@ class LotFollower:
         try:
             state = lot.bot.show()
         except GridbotError:
-            time.sleep(1.0)
+            self.is_over.wait(1.0)
             return
         if not state.is_held:
             self._release(lot)
@@ -205,7 +217,7 @@ def save_outputs(lot: NodeLot, result: Result, job: JobAtServer) -> Mapping[str,
     for name, output in result.outputs.items():
         if (path := job.destination.path(name)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            patiently(lambda output=output, path=path: output.save(path), lambda _: False)  # type: ignore[misc]
+            patiently(partial(output.save, path))
     if result.state == "failed" and result.reason != _CANCELLED:
         lines = [*lot.bot.logs(result.seq)]
         for name in ("stdout", "stderr"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gridbot.api.connection import patiently
 from gridbot.api.errors import GridbotError, NotFound
@@ -16,6 +17,8 @@ from gridbot.dag.engine.events import JobEnded, JobRemoved
 from gridbot.dag.run.following import Keep, LotFollower, Say, Told, save_outputs
 from gridbot.dag.run.lot import LotTable, NodeLot, OutputTarget
 from gridbot_client.protocol.messages import Scalar
+
+T = TypeVar("T")
 
 _MOST_AT_ONCE = 5000  # jobs in one append
 _NOT_IN_GROUPS = re.compile(r"[^A-Za-z0-9._-]+")
@@ -75,7 +78,7 @@ class NodeLots:
                 "group": self.group,
                 **fields(),
             }
-            bot = patiently(lambda: self._session.submit(**given), self._gives_up, self._away)
+            bot = self._patiently(partial(self._session.submit, **given))
             for warning in bot.warnings:
                 if "uploaded as an executable" not in warning:
                     self._say(f"BOT {bot.id}: {warning}")
@@ -140,11 +143,7 @@ class NodeLots:
         """Send jobs to the server; to repeat it changes nothing.  May raise GridbotError."""
         for at in range(0, len(jobs), _MOST_AT_ONCE):
             some = [(job.values, job.files) for job in jobs[at : at + _MOST_AT_ONCE]]
-            patiently(
-                lambda some=some, at=at: lot.bot.append_each(some, first + at),  # type: ignore[misc]
-                self._gives_up,
-                self._away,
-            )
+            self._patiently(partial(lot.bot.append_each, some, first + at))
         self.follow(lot)
 
     def _missing(self, lot: NodeLot) -> list[int]:
@@ -175,10 +174,10 @@ class NodeLots:
         return [JobRemoved(job.node, job.process, str(error)) for job in filter(None, lost)]
 
     def _count(self, lot: NodeLot) -> int:
-        return patiently(lambda: lot.bot.show().jobs_total, self._gives_up, self._away)
+        return self._patiently(lot.bot.show).jobs_total
 
-    def _gives_up(self, _: float) -> bool:
-        return self._follower.is_over.is_set()
+    def _patiently(self, call: Callable[[], T]) -> T:
+        return self._follower.patiently(call, self._away)
 
     def _away(self, error: Exception) -> None:
         self._say(f"{error}; waiting for the server")
@@ -228,10 +227,7 @@ class NodeLots:
         for lot in self.known():
             lot.has_jobs.set()
             try:
-                patiently(
-                    lot.bot.cancel if cancel and lot.jobs else lot.bot.close,
-                    lambda waited: waited > 10.0,
-                )
+                patiently(lot.bot.cancel if cancel and lot.jobs else lot.bot.close, for_=10.0)
             except GridbotError as error:
                 self._say(f"BOT {lot.bot.id} is not closed: {error}")
 
