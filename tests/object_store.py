@@ -31,6 +31,7 @@ class ObjectStore:
 
     folder: Path
     ports: dict[str, int]
+    certificate: Path | None = None  # with its key: S3 is spoken over TLS as well
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -51,6 +52,8 @@ class ObjectStore:
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         options = [f"-{name}={port}" for name, port in self.ports.items()]
+        if self.certificate:
+            options += [f"-s3.{part}.file={self.certificate}" for part in ("cert", "key")]
         with (self.folder / "weed.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [_program(), "server", "-filer", "-s3", f"-dir={data}", f"-s3.config={config}",
@@ -99,10 +102,12 @@ def _program() -> str:
 
 
 @contextmanager
-def object_store(folder: Path) -> Iterator[ObjectStore]:
+def object_store(folder: Path, certificate: Path | None = None) -> Iterator[ObjectStore]:
     names = ("master", "volume", "filer", "s3")
     ports = {f"{name}.port{kind}": free_port() for name in names for kind in ("", ".grpc")}
-    store = ObjectStore(folder, ports)
+    if certificate:
+        ports["s3.port.https"] = free_port()
+    store = ObjectStore(folder, ports, certificate)
     store.start()
     try:
         yield store

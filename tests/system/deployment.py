@@ -64,6 +64,13 @@ def free_port() -> int:
             return port
 
 
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+        return True
+    return False
+
+
 @dataclass(frozen=True)
 class Gate:
     """Holds jobs back until it is opened, and so do tests decide when a job ends."""

@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.certificates import certified
 from tests.object_store import ENVIRONMENT, SECRET_KEY, ObjectStore, object_store
+from tests.squid import Squid, squid
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import needs_boinc, stock_client
 
@@ -144,3 +146,55 @@ def test_a_bucket_of_another_server_is_refused(running: Deployment, peer: Object
         files = ("--files", peer.url("grid/bot"))
         said = other.run("server", "start", *where, *files, code=1)
     assert "is the file store of another database" in said
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_store_behind_the_sites_proxy_is_reached_from_a_server_that_is_not(
+    fresh: Deployment, tmp_path: Path, scheme: str
+) -> None:
+    name, content = "store.test", b"past the proxy\n" * 50_000  # only the proxy knows the name
+    certificate = certified(tmp_path, name)
+    with object_store(tmp_path, certificate) as store, squid(name) as proxy:
+        public = f"{scheme}://{name}:{store.ports[_PORTS[scheme]]}"
+        start(fresh, f"{store.url('grid')}&public={public}")
+        fresh.env.update(
+            {f"{scheme}_proxy": proxy.url, "REQUESTS_CA_BUNDLE": str(certificate), "no_proxy": ""}
+        )
+        bot = copying_bot(fresh, fresh.file("table", content), jobs=1)
+        fresh.client("worker", "--cpus", "1")
+        fresh.wait(bot, 120)
+        assert outputs_of(fresh, bot) == {0: content}
+        wanted = {("GET", public), ("PUT", public)}
+        if scheme == "https":
+            wanted = {("CONNECT", public.removeprefix("https://"))}
+        eventually(lambda: places(proxy) == wanted, what="these requests alone")
+
+
+def test_no_proxy_is_asked_for_a_store_on_the_same_machine(
+    fresh: Deployment, peer: ObjectStore
+) -> None:
+    content = b"without a proxy\n" * 50_000
+    with squid() as proxy:
+        start(fresh, peer.url("near"))
+        fresh.env.update({"http_proxy": proxy.url, "no_proxy": ""})
+        bot = copying_bot(fresh, fresh.file("table", content), jobs=1)
+        fresh.client("worker", "--cpus", "1")
+        fresh.wait(bot, 120)
+        assert outputs_of(fresh, bot) == {0: content}
+        assert proxy.asked == []
+
+
+def places(proxy: Squid) -> set[tuple[str, str]]:
+    """The methods that a proxy was asked for, and the hosts."""
+    return {(method, url.partition("/files/")[0]) for _, method, url in proxy.asked}
+
+
+_PORTS = {"http": "s3.port", "https": "s3.port.https"}
+
+
+def start(server: Deployment, files: str) -> None:
+    """Start a server with its files at such a place; what runs later has none of its keys."""
+    before = dict(server.env)
+    server.env.update(ENVIRONMENT)
+    server.start("--files", files)
+    server.env = before

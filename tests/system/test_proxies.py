@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.system.batch_systems import need
-from tests.system.deployment import Deployment, eventually, free_port
+from tests.system.deployment import Deployment, answers, eventually, free_port
 from tests.system.waiting_hosts import waiting
 
 # What server/README.md asks of a proxy, and no more.
@@ -83,13 +81,6 @@ def proxy(request: pytest.FixtureRequest, running: Deployment, tmp_path: Path) -
             yield Proxy(port, psutil.Process(process.pid))
         finally:
             process.terminate()
-
-
-def answers(port: int) -> bool:
-    """Whether somebody listens there."""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
-        return True
-    return False
 
 
 def test_a_job_reaches_a_host_that_waits_behind_a_proxy(running: Deployment, proxy: Proxy) -> None:

@@ -17,7 +17,7 @@ from gridbot import reliable
 from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.backoff import BackOff
-from gridbot_client.net.discovery import Endpoint, is_loopback, proxies_for
+from gridbot_client.net.discovery import Endpoint, proxies_for
 from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
 from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
 from gridbot_client.net.surroundings import ForbiddenAddress, LookingAdapter, Surroundings
@@ -51,7 +51,6 @@ class Connection:
         self._proxies = proxies_for(self._address)
         surroundings = Surroundings()
         self._without_token = session_without_token(surroundings)
-        self._without_token.trust_env = not is_loopback(self._address)
         self._http.mount(self._address, LookingAdapter(surroundings.note_server))
 
     def get(self, path: str, **params: Any) -> Any:
@@ -93,7 +92,7 @@ class Connection:
         try:
             answer = self._without_token.request(
                 method, there.url, timeout=timeout, allow_redirects=False, headers=there.headers,
-                **options,
+                proxies=proxies_for(there.url), **options,
             )  # fmt: skip
         except ForbiddenAddress as error:
             raise Refused(f"{self.url}: {error}") from None

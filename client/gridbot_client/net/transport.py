@@ -272,7 +272,7 @@ class Transport:
         try:
             with self._without_token.request(
                 method, there.url, timeout=self._timeout, allow_redirects=False, stream=True,
-                **options,
+                proxies=proxies_for(there.url), **options,
             ) as response:  # fmt: skip
                 if response.status_code == requests.codes.bad_request and method == "PUT":
                     raise RequestRefused(
