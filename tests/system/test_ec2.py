@@ -112,16 +112,22 @@ def test_check_looks_at_rights_size_and_price_and_starts_nothing(cloud: Ec2Cloud
     assert not cloud.instances()
     large = submitter(cloud, shape=PilotShape(cpus=4, memory_mb=7000)).check()
     assert [(one.what, one.text) for one in large if not one.is_good] == [
-        ("type", "t3.large has 2 cores and 8192 MB; a pilot is said to have 4 and 7000")
+        (
+            "type",
+            "t3.large has 2 cores, 8192 MB and 0 GPUs; a pilot is said to have 4, 7000 and 0",
+        )
     ]
 
 
 def test_check_shows_the_name_of_a_refusal_and_no_secret(
-    cloud: Ec2Cloud, monkeypatch: pytest.MonkeyPatch
+    running: Deployment, cloud: Ec2Cloud
 ) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a wrong secret")
-    found = submitter(cloud).check()
-    assert ("EC2", False) in [(one.what, one.is_good) for one in found]
-    said = " ".join(one.text for one in found)
-    assert "AuthFailure" in said or "SignatureDoesNotMatch" in said
-    assert "a wrong secret" not in said
+    with overlay(running, "ec2-check") as constructor:
+        add(constructor, cloud)
+        running.env["AWS_SECRET_ACCESS_KEY"] = "a wrong secret"
+        where = ("cloud", "--data", str(constructor.folder))
+        said = running.run("overlay", "check", *where, code=1)
+        kept = (constructor.folder / "overlay.toml").read_text()
+    assert "BAD  cloud: EC2: AuthFailure: " in said
+    for secret in ("a wrong secret", cloud.keys.secret_key):
+        assert secret not in said + kept

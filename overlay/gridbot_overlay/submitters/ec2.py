@@ -199,13 +199,13 @@ class Ec2:
         kind, shape = self._options["type"], self._grid.shape
         try:
             document = self._api.call("DescribeInstanceTypes", {"InstanceType.1": kind})
-            cpus = int(text_of(document, ".//{*}vCpuInfo/{*}defaultVCpus"))
-            memory = int(text_of(document, ".//{*}memoryInfo/{*}sizeInMiB"))
+            cpus, memory, gpus = size(document)
         except (GridError, ValueError) as error:
             return CheckResult("type", False, f"{kind}: {error}")
-        text = f"{kind} has {cpus} cores and {memory} MB"
-        text += f"; a pilot is said to have {shape.cpus} and {shape.memory_mb}"
-        return CheckResult("type", shape.cpus <= cpus and shape.memory_mb < memory, text)
+        is_enough = shape.cpus <= cpus and shape.memory_mb < memory and shape.gpus <= gpus
+        text = f"{kind} has {cpus} cores, {memory} MB and {gpus} GPUs"
+        text += f"; a pilot is said to have {shape.cpus}, {shape.memory_mb} and {shape.gpus}"
+        return CheckResult("type", is_enough, text)
 
     def _try(self) -> CheckResult:
         """Ask whether an instance would be started, and start none."""
@@ -295,6 +295,16 @@ def given(directives: Sequence[str]) -> dict[str, str]:
             raise GridError(f"{text}, such as EbsOptimized=true", is_lasting=True)
         found[name] = value
     return found
+
+
+def size(document: Element) -> tuple[int, int, int]:
+    """Read what a type of instances has: cores, MB, GPUs.  Raises ValueError."""
+    gpus = document.iterfind(".//{*}gpuInfo/{*}gpus/{*}item")
+    return (
+        int(text_of(document, ".//{*}vCpuInfo/{*}defaultVCpus")),
+        int(text_of(document, ".//{*}memoryInfo/{*}sizeInMiB")),
+        sum(int(text_of(gpu, "{*}count")) for gpu in gpus),
+    )
 
 
 def sighting(instance: Element, prefix: str) -> Sighting | None:

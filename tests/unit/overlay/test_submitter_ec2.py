@@ -26,6 +26,7 @@ from gridbot_overlay.submitters.ec2 import (
     parameters,
     script,
     sighting,
+    size,
     words,
 )
 from gridbot_overlay.submitters.ec2_api import refusal
@@ -208,6 +209,16 @@ def test_a_pilot_is_where_its_instance_is(
 @pytest.mark.parametrize(("tag", "index"), [("gc-a", "7"), ("gb-a", ""), ("gb-a", "-1"), ("", "7")])
 def test_an_instance_without_our_tags_is_no_pilot(tag: str, index: str) -> None:
     assert sighting(instance("running", tag=tag, index=index), "gb-") is None
+
+
+def test_a_type_has_cores_memory_and_gpus() -> None:
+    gpus = "".join(f"<item><name>A</name><count>{count}</count></item>" for count in (4, 2))
+    text = f"""<DescribeInstanceTypesResponse {NAMESPACE}><instanceTypeSet><item>
+        <vCpuInfo><defaultVCpus>96</defaultVCpus></vCpuInfo>
+        <memoryInfo><sizeInMiB>1152</sizeInMiB></memoryInfo>
+        <gpuInfo><gpus>{gpus}</gpus></gpuInfo>
+        </item></instanceTypeSet></DescribeInstanceTypesResponse>"""
+    assert size(ElementTree.fromstring(text)) == (96, 1152, 6)
 
 
 def refused(code: str, message: str = "no\n room") -> str:
