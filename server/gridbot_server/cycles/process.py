@@ -3,6 +3,9 @@
 One process of all that share a database leads: it holds an advisory lock, and runs every cycle.
 The others wait for that lock, and meanwhile run the transitioner for their part of the BOTs.  Every
 write is guarded all the same, so a second leader would do no harm.
+
+Reports call the transitioner, many times a second under load.  So the thread that hears of them
+makes its passes itself, and while it rests it hears nothing: a pass takes all that has come.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from apscheduler.triggers.base import BaseTrigger
 
 from gridbot_server.cycles import transitioner
 from gridbot_server.cycles.clock import ClockWatch
-from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
-from gridbot_server.cycles.schedule import TRANSITIONER, Schedule, schedules, transitions
+from gridbot_server.cycles.rhythm import IDLE_SECONDS, MUCH, Rhythm, Turns
+from gridbot_server.cycles.schedule import Schedule, schedules, transitions
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, sql
 from gridbot_server.storage.rows import fetch_value
@@ -36,16 +39,7 @@ SQL = sql.load("cycles.sql")
 
 _LEADER_LOCK = 7_216_004_884
 _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
-# So much found in one pass calls for the next one at once.  Less waits for its turn: under a steady
-# load, passes without a pause would each find very little, at nearly the price of a full one.
-_MUCH = 1000
-
-_LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
-# A pass for which reports call does not follow the last one at once, but after a pause that is so
-# many times as long as that took: a long one while there is much to do, since the next pass then
-# finds more at little more than the price of this one; a short one for who waits for a few jobs.
-_REST, _SHORT_REST = 19, 3
-_FEW = 16  # found in a pass
+_LOOK_SECONDS = 0.5  # between two looks at the clock and the connection
 
 
 class Daemon:
@@ -55,14 +49,28 @@ class Daemon:
         self._dsn, self._schedule = dsn, schedule
         self._found = found  # called when a pass has found something
         self._conn: db.PostgresConnection | None = None
-        self.rests_until = datetime.now(UTC)  # the next turn that is not in its rhythm
 
     def run(self) -> None:
-        """Make passes until one finds little, and rest in proportion."""
-        began = time.monotonic()
-        share = _REST if self._run() > _FEW else _SHORT_REST
-        rest = min(self._schedule.seconds, share * (time.monotonic() - began))
-        self.rests_until = datetime.now(UTC) + timedelta(seconds=rest)
+        """Make passes until one finds little."""
+        while self.make_pass() >= MUCH and self._schedule.goes_on:
+            pass
+
+    def make_pass(self) -> int:
+        """Return how much a pass has found; an error is logged, so that no cycle ends with it."""
+        name = self._schedule.name
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
+            found = self._schedule.cycle(self._conn)
+        except psycopg.OperationalError as error:
+            log.warning("%s: the database is away: %s", name, str(error).strip())
+            return 0
+        except Exception:
+            log.exception("%s failed; it goes on at its next turn", name)
+            return 0
+        if found:
+            self._found()
+        return found
 
     def close(self) -> None:
         """Let nothing of it be left, once no pass will follow."""
@@ -70,25 +78,8 @@ class Daemon:
         if self._conn is not None:
             self._conn.close()
 
-    def _run(self) -> int:
-        """The outermost loop, so that nothing ends it; returns how much was found."""
-        name, found = self._schedule.name, 0
-        try:
-            if self._conn is None or self._conn.closed:
-                self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
-            while count := self._schedule.cycle(self._conn):
-                found += count
-                self._found()
-                if count < _MUCH or not self._schedule.goes_on:
-                    break
-        except psycopg.OperationalError as error:
-            log.warning("%s: the database is away: %s", name, str(error).strip())
-        except Exception:
-            log.exception("%s failed; it goes on at its next turn", name)
-        return found
 
-
-class _Turns(BaseTrigger):  # type: ignore[misc]  # the library has no types
+class _Trigger(BaseTrigger):  # type: ignore[misc]  # the library has no types
     """When the scheduler makes the next pass of a cycle."""
 
     def __init__(self, seconds: float, rhythm: Rhythm) -> None:
@@ -109,8 +100,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
                     if leads:
                         log.info("leading the cycles")
                         transitioner.try_again(conn)
-                    listed = schedules(settings) if leads else [transitions(settings)]
-                    _run_cycles(listed, dsn, conn, stop, leads=leads)
+                    others = schedules(settings) if leads else []
+                    _run_cycles(transitions(settings), others, dsn, conn, stop)
         except psycopg.OperationalError as error:
             log.warning("the database is away: %s", str(error).strip())
             stop.wait(1.0)
@@ -121,47 +112,48 @@ def _lead(conn: db.PostgresConnection) -> bool:
 
 
 def _run_cycles(
-    listed: Sequence[Schedule],
+    transitions: Schedule,
+    others: Sequence[Schedule],
     dsn: str,
     conn: db.PostgresConnection,
     stop: threading.Event,
-    *,
-    leads: bool,
 ) -> None:
-    """Run cycles until told to stop, or this process has become the leader.
+    """Run cycles until told to stop, or this process has become the leader, who has `others`.
 
     Ends as well when the connection is lost that holds the lock, or waits for it.
     """
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
+        executors={"default": ThreadPoolExecutor(max(1, len(others)))}, timezone="UTC"
     )
     rhythm = Rhythm(time.monotonic)
-    hurried = [item.name for item in listed if item.seconds < IDLE_SECONDS]
+    hurried = [item.name for item in others if item.seconds < IDLE_SECONDS]
 
     def found() -> None:
         if rhythm.is_idle:
             call(scheduler, hurried)
         rhythm.note_find()
 
-    daemons = {item.name: Daemon(dsn, item, found) for item in listed}
-    for item in listed:
+    transitioner = Daemon(dsn, transitions, found)
+    daemons = {item.name: Daemon(dsn, item, found) for item in others}
+    for item in others:
         scheduler.add_job(
-            daemons[item.name].run, _Turns(item.seconds, rhythm), max_instances=1,
+            daemons[item.name].run, _Trigger(item.seconds, rhythm), max_instances=1,
             coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
         )  # fmt: skip
     scheduler.start()
-    watch, looks_at = ClockWatch(), 0.0
+    turns, watch, looks_at = Turns(transitions.seconds, rhythm), ClockWatch(), 0.0
     try:
         conn.execute(SQL["listen"])
         while not stop.is_set():
-            if _was_told_of_reports(conn):
-                found()  # by whichever process has their BOT
-                turn = max(datetime.now(UTC), daemons[TRANSITIONER].rests_until)
-                scheduler.modify_job(TRANSITIONER, next_run_time=turn)
+            _await_turn(turns, looks_at, conn, stop, found)
+            began = time.monotonic()
+            if turns.due_at <= began:
+                count = transitioner.make_pass()
+                turns.note_pass(began, time.monotonic(), count)
             if time.monotonic() < looks_at:
                 continue
-            looks_at = time.monotonic() + _LISTEN_SECONDS
-            if leads:
+            looks_at = time.monotonic() + _LOOK_SECONDS
+            if others:
                 conn.execute("SELECT 1")
             elif _lead(conn):
                 return
@@ -170,13 +162,30 @@ def _run_cycles(
                 call(scheduler)
     finally:
         scheduler.shutdown(wait=True)
-        for daemon in daemons.values():
+        for daemon in (transitioner, *daemons.values()):
             daemon.close()
 
 
-def _was_told_of_reports(leader: db.PostgresConnection) -> bool:
-    """Wait a moment for a web process that has taken reports."""
-    return any(True for _ in leader.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
+def _await_turn(
+    turns: Turns,
+    looks_at: float,
+    conn: db.PostgresConnection,
+    stop: threading.Event,
+    found: Callable[[], None],
+) -> None:
+    """Wait until the transitioner's turn, or the next look; reports call it earlier."""
+    seconds = max(0.0, min(turns.due_at, looks_at) - time.monotonic())
+    if turns.is_called:
+        stop.wait(seconds)
+        seconds = 0.0
+    if _was_told_of_reports(conn, seconds) and not turns.is_called:
+        found()  # by whichever process has their BOT
+        turns.call()
+
+
+def _was_told_of_reports(leader: db.PostgresConnection, seconds: float) -> bool:
+    """Wait for a web process that has taken reports; what several say is heard as one."""
+    return any(True for _ in leader.notifies(timeout=seconds, stop_after=1))
 
 
 def call(scheduler: BaseScheduler, names: Collection[str] | None = None) -> None:

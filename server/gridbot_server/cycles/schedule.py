@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
 
-TRANSITIONER = "transitioner"
-
 Cycle = Callable[[db.PostgresConnection], int]
 
 
@@ -58,7 +56,7 @@ def transitions(settings: Settings) -> Schedule:
     traced = None if tracing is None else TracedReplicas(tracing)
     # A pass has its price however little it finds: some jobs at once, and nobody waits long.
     return Schedule(
-        TRANSITIONER,
+        "transitioner",
         0.2,
         lambda conn: transitioner.run_once(conn, division.part(conn), traced=traced),
         close=lambda: None if tracing is None else tracing.close(),
@@ -66,7 +64,7 @@ def transitions(settings: Settings) -> Schedule:
 
 
 def schedules(settings: Settings) -> list[Schedule]:
-    """Every cycle of the server, for the process that leads."""
+    """Every cycle of the server but the transitioner, for the process that leads."""
     spending, silence = Spending(), Silence(settings.silent_seconds)
     deadlines = deadline.DeadlineCycle()
     watch = notices.ServerWatch(lambda: notices.trouble_of(settings))
@@ -77,7 +75,6 @@ def schedules(settings: Settings) -> list[Schedule]:
         settings.run / "comparisons",
     )
     return [
-        transitions(settings),
         Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
         Schedule("gangs", 0.5, gangs.run_once),
         Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),
