@@ -29,7 +29,7 @@ Found = dict[tuple[float, str], list[Row]]
 
 
 @measurement(COLUMNS)
-@click.option("--jobs", type=click.IntRange(8, 1000), default=400, show_default=True)
+@click.option("--jobs", type=click.IntRange(8, 1000), default=320, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.01), multiple=True, default=_SECONDS,
               show_default=True, help="Of each job; may be repeated.")  # fmt: skip
 @click.option("--system", "systems", type=click.Choice(SYSTEMS), multiple=True, show_default=True,

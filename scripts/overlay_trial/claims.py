@@ -64,6 +64,17 @@ def of_outcome(found: Outcome, scenario: Scenario) -> Iterator[Claim]:
         )
 
 
+def of_breakdown(name: str, scenario: Scenario, error: Exception) -> Claim:
+    """Say that a scenario could not be brought to its end."""
+    return Claim(
+        scenario=name,
+        claim=f"{scenario.what}: it can be tried",
+        goal="to its end",
+        measured=str(error) or type(error).__name__,
+        is_met=False,
+    )
+
+
 def of_comparison(found: Comparison) -> Claim:
     """Judge the overlay beside a submission for each job."""
     return Claim(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +14,6 @@ import click
 
 from gridbot.printing import table
 from scripts.grid_systems.cli import SYSTEMS, tried
-from scripts.grid_systems.tree import TreeFailed
 
 from . import claims, direct, many_grids, nat, urgent
 from .behind_nat import DELAY_SECONDS, LOSS
@@ -21,7 +21,7 @@ from .claims import Claim
 from .direct import SHORT, Comparison, compare
 from .many_grids import Share
 from .measure import Outcome, play, tell
-from .place import CPUS, NODES, Place, RunFailed, place, tidy_when_interrupted
+from .place import CPUS, NODES, Place, place, tidy_when_interrupted
 from .scenarios import SCENARIOS, Scenario
 
 _PLOT = Path(__file__).resolve().parents[2] / "demo-out" / "slots.png"
@@ -88,9 +88,7 @@ def trial(
             for name in names or _ALL:
                 tell(f"--- {name}")
                 found.add(name, here, direct_jobs if name == direct.NAME else jobs, seconds, plot)
-    except (RunFailed, TreeFailed) as error:
-        sys.exit(str(error))
-    finally:  # also when the next scenario breaks down
+    finally:  # also when somebody interrupts the next scenario
         found.show(as_json)
     sys.exit(1 if any(claim.is_met is False for claim in found.claims) else 0)
 
@@ -105,7 +103,14 @@ class Found:
     claims: list[Claim] = field(default_factory=list)
 
     def add(self, name: str, here: Place, jobs: int, seconds: float, plot: Path) -> None:
-        """Run a scenario."""
+        """Run a scenario; the next one has its turn also when this one breaks down."""
+        try:
+            self._add(name, here, jobs, seconds, plot)
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            self._claim([claims.of_breakdown(name, _ALL[name], error)])
+
+    def _add(self, name: str, here: Place, jobs: int, seconds: float, plot: Path) -> None:
         if name in SYSTEMS:
             self._claim(claims.of_system(name, tried(name)))
         elif name == direct.NAME:

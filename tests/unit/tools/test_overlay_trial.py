@@ -6,6 +6,7 @@ import pytest
 from scripts.overlay_trial import claims, picture
 from scripts.overlay_trial.many_grids import Share
 from scripts.overlay_trial.measure import Outcome
+from scripts.overlay_trial.place import RunFailed
 from scripts.overlay_trial.scenarios import Scenario
 from scripts.overlay_trial.slots import Life, at, curve, most, reached
 from scripts.overlay_trial.urgent import Responses
@@ -58,6 +59,11 @@ def test_a_scenario_without_limits_has_figures_and_no_verdict_on_them() -> None:
     fault, hours = claims.of_outcome(an_outcome(), Scenario("nothing"))
     assert fault.is_met
     assert (hours.goal, hours.measured, hours.is_met) == ("", "1.25", None)
+
+
+def test_a_scenario_that_breaks_down_misses_its_claim_in_its_own_words() -> None:
+    claim = claims.of_breakdown("gram", SCENARIO, RunFailed("gram does not start"))
+    assert (claim.measured, claim.is_met) == ("gram does not start", False)
 
 
 def test_a_grid_without_jobs_and_an_excluded_one_with_jobs_miss_the_claim() -> None:
