@@ -4,6 +4,7 @@ They know no arrays with a PBS's ids and no queues with limits; what they do dif
 tested here but with written outputs, in tests/unit/overlay/test_submitter_pbs.py.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 from tests.system.batch_systems import Slurm, open_folder, slurm, torque_wrappers
+from tests.system.deployment import Deployment
+from tests.system.overlays import overlay
 from tests.system.sightings import WAITS, found
+from tests.system.ssh_daemon import LoginNode, login_node
 
 from gridbot_overlay.decide.model import Grid, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
@@ -73,3 +77,64 @@ def test_a_server_that_is_away_is_an_error_and_not_an_empty_list(
         assert not caught.value.is_lasting
     finally:
         cluster.start_controller()
+
+
+# Four jobs meet that run at the same time, after one that the pilot runs alone.
+MEETS = (
+    'test "$1" = 0 && exit; touch "$0/$1";'
+    ' while [ "$(ls "$0" | wc -l)" -lt 4 ]; do sleep 0.05; done; echo "$GRIDBOT_NODES"'
+)
+# One that has both nodes starts something on the second as mpirun does, as words of a shell.
+REACHES = 'echo "$GRIDBOT_NODES"; "$OMPI_MCA_plm_rsh_agent" n2 echo "it is" "; echo \\$0"'
+
+
+def wide(cluster: Slurm, login: LoginNode) -> list[str]:
+    """Options of a grid whose pilots have two nodes; the second one is reached by ssh.
+
+    A PBS writes the file with the nodes' names, and Slurm's wrappers do not.  A job that starts
+    something on the other node reads what ssh reads.
+    """
+    names, config = cluster.folder / "nodes", login.folder / "config"
+    names.write_text("n1\nn1\nn2\nn2\n")
+    config.write_text(
+        f"Host n2\nHostName 127.0.0.1\nPort {login.port}\nIdentityFile {login.folder}/identity\n"
+        f"UserKnownHostsFile {login.folder}/known_hosts\n"
+    )
+    path = f"{cluster.folder / 'bin'}:{os.environ['PATH']}"
+    environment = ", ".join(
+        f"{name} = {json.dumps(value)}" for name, value in {**cluster.env, "PATH": path}.items()
+    )
+    options = (
+        'flavour="torque"', "arrays=false", f"environment={{{environment}}}",
+        f'ssh=["ssh", "-F", "{config}", "-o", "BatchMode=yes"]',
+    )  # fmt: skip
+    return [
+        *("--nodes", "2", "--cpus", "2", "--memory", "1800", "--max-running", "1"),
+        *("--setup", f"export GRIDBOT_ALLOW_READ={login.folder}"),
+        f"--directive=-V -v PBS_NODEFILE={names}",
+        *(word for option in options for word in ("--option", option)),
+    ]
+
+
+def test_a_pilot_of_two_nodes_runs_jobs_on_both_and_on_both_at_once(
+    running: Deployment, private_directory: Path
+) -> None:
+    meeting = running.folder / "meeting"
+    meeting.mkdir()
+    with open_folder("slurm") as folder, login_node(private_directory) as login:
+        torque_wrappers(folder / "bin")
+        with slurm(folder, nodes=2) as cluster, overlay(running, "wide") as made:
+            made.add("pbs", "wide", *wide(cluster, login))
+            bots = [
+                running.submit("--range", "0:5", "--", "sh", "-c", MEETS, str(meeting), "{}"),
+                running.submit("--cpus", "4", "--range", "0:1", "--", "sh", "-c", REACHES),
+            ]
+            made.start()
+            for bot in bots:
+                running.wait(bot, 180.0)
+            made.wait_left()
+            assert len(made.pilots("wide")) == 1
+    with running.session() as session:
+        met, alone = ([str(one.stdout) for one in session.bot(bot).results()] for bot in bots)
+    assert sorted(met) == ["", "n1\n", "n1\n", "n2\n", "n2\n"]
+    assert alone == ["n1,n2\nit is\nsh\n"]

@@ -16,13 +16,13 @@ from typing import Any
 
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotShape, Sighting
 from gridbot_overlay.submitters import GridError, pbs_check, pbs_reports, rendering
-from gridbot_overlay.submitters.logs import Logs
-from gridbot_overlay.submitters.site import OnSite, site
+from gridbot_overlay.submitters.site import OnSite, Site, site
 
 OPTIONS = {
     "flavour": "openpbs",  # or "torque": they ask for CPUs, and name arrays, differently
     "arrays": True,  # off where the server has none: then each pilot is a submission
     "history": False,  # OpenPBS with job_history_enable: ended pilots are listed, with exit codes
+    "ssh": ["ssh", "-o", "BatchMode=yes"],  # by which a pilot of several nodes uses the others
 }
 AWAY = re.compile(
     "[Cc]annot connect to (specified )?(default )?server|[Cc]onnection (refused|timed out)"
@@ -31,6 +31,13 @@ AWAY = re.compile(
 )
 _GONE = re.compile("Unknown Job|Job has finished|invalid state for job|[Ii]nvalid job id")
 _LARGEST_ARRAY = 1000  # max_array_size is 10000 unless somebody changed it
+# How a pilot of several nodes finds them, this one first.
+_NAMES = """export GRIDBOT_PILOT_NODES="$(awk '!seen[$0]++' "$PBS_NODEFILE" | paste -sd, -)\""""
+# How it starts something on one: ssh gives its words to a shell there, hence the quoting.
+_ON_NODE = r"""node=$1; shift; line=
+for word; do line="$line '$(printf %s "$word" | sed "s/'/'\\\\''/g")'"; done
+exec {ssh} "$node" "$line"
+"""
 _PRINTED = re.compile(r"(\d+)(\[\])?(\.[\w.-]+)?")
 
 
@@ -38,7 +45,7 @@ class Pbs(OnSite):
     """Pilots as jobs of one PBS server."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        super().__init__(grid, site(grid, folder, OPTIONS, AWAY))
+        super().__init__(grid, site(grid, folder, OPTIONS, AWAY, has_nodes=True))
         if self._site.options["flavour"] not in RESOURCES:
             text = f"grid {grid.name}: flavour is one of {', '.join(RESOURCES)}"
             raise GridError(text, is_lasting=True)
@@ -55,7 +62,7 @@ class Pbs(OnSite):
         file = f"{self._site.logs.folder}/{order.tag}.{secrets.token_hex(4)}.sh"
         command = submission(order, first, count, self._site.options)
         write = f"umask 077; cat > {shlex.quote(file)}"
-        self._site.commands.run("sh", "-c", write, stdin=body(order, first, self._site.logs))
+        self._site.commands.run("sh", "-c", write, stdin=body(order, first, self._site))
         try:
             return elements(self._site.commands.run(*command, file), count)
         finally:
@@ -106,28 +113,35 @@ def submission(order: PilotOrder, first: int, count: int, options: Mapping[str, 
 
 
 def _openpbs(shape: PilotShape) -> list[str]:
-    select = f"select=1:ncpus={shape.cpus}:mem={shape.memory_mb}mb"
+    select = f"select={shape.nodes}:ncpus={shape.cpus}:mem={shape.memory_mb}mb"
     select += f":ngpus={shape.gpus}" if shape.gpus else ""
-    return ["-l", select, "-l", f"walltime={rendering.clock(shape.walltime_seconds)}"]
+    apart = ("-l", "place=scatter") if shape.nodes > 1 else ()
+    return ["-l", select, *apart, "-l", f"walltime={rendering.clock(shape.walltime_seconds)}"]
 
 
 def _torque(shape: PilotShape) -> list[str]:
     walltime = rendering.clock(shape.walltime_seconds)
-    node = f"nodes=1:ppn={shape.cpus}" + (f":gpus={shape.gpus}" if shape.gpus else "")
-    asked = f"{node},mem={shape.memory_mb}mb,walltime={walltime}"
-    return ["-l", asked]
+    nodes = f"nodes={shape.nodes}:ppn={shape.cpus}" + (f":gpus={shape.gpus}" if shape.gpus else "")
+    memory = f"mem={shape.nodes * shape.memory_mb}mb"  # of the whole job
+    return ["-l", f"{nodes},{memory},walltime={walltime}"]
 
 
 RESOURCES = {"openpbs": _openpbs, "torque": _torque}
 
 
-def body(order: PilotOrder, first: int, logs: Logs) -> str:
+def body(order: PilotOrder, first: int, on: Site) -> str:
     """Render the job script of one part of an order."""
     # PBS_JOBID names the element of an array; Slurm's wrappers do not set it.
     index = f"$(({first} + ${{PBS_ARRAY_INDEX:-${{PBS_ARRAYID:-0}}}}))"
-    log = f'{shlex.quote(logs.folder)}/{order.tag}."$GRIDBOT_NATIVE_ID".err'
+    log = f'{shlex.quote(on.logs.folder)}/{order.tag}."$GRIDBOT_NATIVE_ID".err'
     opens = f"(: >> {log}) 2> /dev/null && exec 2>> {log}"
-    return rendering.script(order, index, '"${PBS_JOBID:-$SLURM_JOB_ID}"', opens)
+    nodes = _nodes(on.options["ssh"]) if order.shape.nodes > 1 else ()
+    return rendering.script(order, index, '"${PBS_JOBID:-$SLURM_JOB_ID}"', opens, *nodes)
+
+
+def _nodes(ssh: Sequence[str]) -> tuple[str, str]:
+    on_node = shlex.join(["sh", "-c", _ON_NODE.format(ssh=shlex.join(ssh)), "on-node"])
+    return _NAMES, f"export GRIDBOT_PILOT_LAUNCH={shlex.quote(f'{on_node} ')}"
 
 
 def elements(printed: str, count: int) -> list[str]:

@@ -54,8 +54,8 @@ def of_queue(grid: Grid, name: str, queue: Mapping[str, str]) -> Iterator[CheckR
     shape, what = grid.shape, f"queue {name}"
     asked: dict[str, tuple[int, Callable[[str], float], str, str]] = {
         "walltime": (shape.walltime_seconds, seconds, "s", "walltime_seconds"),
-        "ncpus": (shape.cpus, float, "CPUs", "cpus"),
-        "mem": (shape.memory_mb, megabytes, "MB", "memory_mb"),
+        "ncpus": (shape.all_cpus, float, "CPUs", "cpus"),
+        "mem": (shape.nodes * shape.memory_mb, megabytes, "MB", "memory_mb"),
     }
     problems = [
         f"{word} is off" for word in ("enabled", "started") if queue.get(word, "True") == "False"

@@ -1,6 +1,7 @@
 """What a PBS is told and what is read from its answers, written after the manuals' formats."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def test_the_two_flavours_ask_in_their_own_words(flavour: str, asked: str, array
     assert asked in said
     assert array in said
     assert "-N gb-x -A gridbot.alice" in said
+
+
+@pytest.mark.parametrize(
+    ("flavour", "asked"),
+    [
+        ("openpbs", "-l select=3:ncpus=2:mem=2048mb -l place=scatter -l walltime=01:01:01"),
+        ("torque", "-l nodes=3:ppn=2,mem=6144mb,walltime=01:01:01"),
+    ],
+)
+def test_pilots_of_several_nodes_ask_for_nodes_apart(flavour: str, asked: str) -> None:
+    order = make_order("gb-x", shape=replace(SHAPE, nodes=3, gpus=0))
+    assert asked in " ".join(pbs.submission(order, 0, 1, {**pbs.OPTIONS, "flavour": flavour}))
 
 
 def test_the_operators_account_is_the_one_that_is_charged() -> None:

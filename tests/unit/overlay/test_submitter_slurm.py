@@ -57,7 +57,8 @@ def test_a_pilot_of_several_nodes_asks_for_as_much_of_each_and_knows_how_to_reac
     ("kind", "shape", "words"),
     [
         ("local", PilotShape(nodes=2), "pilots of local have one node; nodes is 2"),
-        ("pbs", PilotShape(nodes=2), "pilots of pbs have one node; nodes is 2"),
+        ("grid_engine", PilotShape(nodes=2), "pilots of grid_engine have one node; nodes is 2"),
+        ("htcondor", PilotShape(nodes=2), "pilots of htcondor have one node; nodes is 2"),
         ("slurm", PilotShape(nodes=2, gpus=1), "several nodes have no GPUs; gpus is 1"),
     ],
 )
