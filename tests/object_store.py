@@ -32,6 +32,7 @@ class ObjectStore:
     folder: Path
     ports: dict[str, int]
     certificate: Path | None = None  # with its key: S3 is spoken over TLS as well
+    volumes: int = 20  # of 256 MB at most; 0: as many as the disk holds
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,7 +59,7 @@ class ObjectStore:
             self.process = subprocess.Popen(
                 [_program(), "server", "-filer", "-s3", f"-dir={data}", f"-s3.config={config}",
                  "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=256",
-                 "-master.telemetry=false", "-volume.max=20", "-s3.port.iceberg=0",
+                 "-master.telemetry=false", f"-volume.max={self.volumes}", "-s3.port.iceberg=0",
                  "-s3.port.lance=0", *options],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -102,12 +103,14 @@ def _program() -> str:
 
 
 @contextmanager
-def object_store(folder: Path, certificate: Path | None = None) -> Iterator[ObjectStore]:
+def object_store(
+    folder: Path, certificate: Path | None = None, volumes: int = 20
+) -> Iterator[ObjectStore]:
     names = ("master", "volume", "filer", "s3")
     ports = {f"{name}.port{kind}": free_port() for name in names for kind in ("", ".grpc")}
     if certificate:
         ports["s3.port.https"] = free_port()
-    store = ObjectStore(folder, ports, certificate)
+    store = ObjectStore(folder, ports, certificate, volumes)
     store.start()
     try:
         yield store

@@ -76,11 +76,13 @@ def _running(proxy: Squid, more: str) -> Iterator[None]:
     path = proxy.folder / "squid.conf"
     path.write_text((_CONFIGURATION + more).format(**given))
     search = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+    command = ["squid", "-N", "-n", f"test{proxy.port}", "-f", str(path)]
     with (proxy.folder / "said").open("ab") as said:
+        # Folders of a cache on disk are made by a run of their own.
+        subprocess.run([*command, "-z"], env=search, stdout=said, stderr=said, check=True)
         process = subprocess.Popen(
-            ["squid", "-N", "-n", f"test{proxy.port}", "-f", path], env=search,
-            stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-        )  # fmt: skip
+            command, env=search, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        )
     with process:
         try:
             eventually(

@@ -1,0 +1,1 @@
+"""`scripts/data-trial`: contents that go past the server, measured while parts are killed."""
