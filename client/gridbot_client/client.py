@@ -85,7 +85,7 @@ class Client:
         self._told_marks: tuple[str, ...] = ()  # of the cache, as the server has acknowledged
         self._use(identity)
         self._census = Census()
-        self._cache = Cache(folder.cache, options.cache_bytes)
+        self._cache = Cache(folder.cache, options.cache_bytes, shared=options.other_cache())
         # A cluster lends its nodes by a batch system's rules, not by those for a person's machines.
         self._preferences = PreferenceWatch(
             folder, options.room, activity, follows_account=options.pilot is None

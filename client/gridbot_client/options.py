@@ -18,6 +18,7 @@ from gridbot_client.work import containers
 from gridbot_client.work.confinement import WallOptions
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.nodes import PilotNodes, WorkerOptions
+from gridbot_client.work.shared_cache import SharedCache
 from gridbot_policies.policy.owner import OwnerPolicy
 
 LEND_AFTER_SECONDS = 10.0  # so that CPUs do not go to and fro
@@ -37,6 +38,7 @@ class Options:
     once: bool = False
     exit_when_idle: float | None = None  # seconds
     cache_bytes: int = 10 << 30
+    shared_cache: Path | None = None  # folder that the pilots of a grid share
     policy: OwnerPolicy | None = None
     walls: WallOptions = field(default_factory=WallOptions)
     runtimes: tuple[str, ...] = field(default_factory=containers.found)  # of containers
@@ -57,6 +59,10 @@ class Options:
         if self.pilot is None:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
+
+    def other_cache(self) -> SharedCache | None:
+        """The cache that this client shares with others, if it does."""
+        return SharedCache(self.shared_cache, self.cache_bytes) if self.shared_cache else None
 
     def for_workers(self, folder: Folder, sandbox: Sandbox) -> WorkerOptions:
         """What workers on other nodes of a pilot must know; `sandbox` is that of this one."""

@@ -142,6 +142,11 @@ def overlay() -> None:
     help="Scratch directory on the nodes, expanded there.  [default: ${TMPDIR:-/tmp}]",
 )
 @click.option(
+    "--shared-cache", metavar="DIR",
+    help="Folder that all nodes see: what one pilot has fetched, the others copy from it."
+    "  [default: none]",
+)  # fmt: skip
+@click.option(
     "--setup",
     multiple=True,
     metavar="LINE",

@@ -64,6 +64,10 @@ def _whole(least: int, most: int = _MOST) -> _Kind:
 
 
 _TEXT = _Kind("a string in one line", lambda value: isinstance(value, str) and "\n" not in value)
+_WHOLE_PATH = _Kind(
+    "a whole path, from / on",
+    lambda value: isinstance(value, str) and value.startswith("/") and value.isprintable(),
+)
 _FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 _TEXTS = _Kind(
     "a list of strings",
@@ -103,6 +107,7 @@ _GRID = {
     "price_per_core_hour": _AMOUNT,
     "is_dedicated": _FLAG,
     "scratch": _TEXT,
+    "shared_cache": _WHOLE_PATH,
     "setup": _TEXTS,
     "python": _TEXT,
     "owners": _TEXTS,

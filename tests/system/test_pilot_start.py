@@ -16,6 +16,7 @@ from subprocess import DEVNULL
 import pytest
 from tests.overlay_wheels import lay_wheels
 from tests.system.deployment import Deployment, eventually
+from tests.system.relay import relay
 
 from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
@@ -161,6 +162,35 @@ def test_no_key_lies_in_the_folder_of_a_pilot_where_its_jobs_could_read_it(
         finally:
             gate.open()
             process.communicate(timeout=60)
+
+
+def test_the_second_pilot_of_a_grid_copies_an_input_from_a_cache_that_no_job_sees(
+    running: Deployment, server: Server, artefact: Artefact, tmp_path: Path
+) -> None:
+    content, shared = b"an input of many jobs\n" * 50_000, tmp_path / "shared"
+    digest, table = sha256(content).hexdigest(), running.file("table", content)
+    # Jobs may change what lies around it.
+    allowed = f"export GRIDBOT_ALLOW_WRITE={tmp_path}"
+    grid = replace(GRID, shared_cache=str(shared), setup=(allowed,))
+    script = 'ls "$0"; (echo mine > "$0/mine"); sha256sum < table'
+    asked: list[str] = []
+
+    def note(path: str, body: bytes) -> bytes:
+        asked.append(path)
+        return body
+
+    with relay(running.port) as network:
+        network.spoil = note
+        for _ in range(2):
+            bot = running.submit("--input", f"{table}=table", "--", "sh", "-c", script, str(shared))
+            key, pins = key_of(server, running, artefact), pins_of(running)
+            code, said = pilot(grid, network.url, key, artefact, tmp_path, pins)
+            assert code == 0, said
+            with running.session() as session:
+                (result,) = session.bot(bot).results()
+            assert result.stdout == f"{digest}  -\n"
+    assert asked.count(f"/files/{digest}") == 1
+    assert [path.name for path in shared.iterdir()] == [digest]
 
 
 def test_a_node_without_python_says_so(

@@ -68,11 +68,11 @@ def folder_of(data: Path | None) -> Folder:
     return Folder((data or data_directory("client")).absolute())
 
 
-def hidden_from_tasks(folder: Path, key_file: Path | None) -> tuple[str, ...]:
-    """Paths that no task may see: keys, and folders of GridBot."""
+def hidden_from_tasks(folder: Path, *more: Path | None) -> tuple[str, ...]:
+    """Paths that no task may see: keys, and folders of GridBot, with `more` of either."""
     usual = [login_path().parent, data_directory("server"), data_directory("overlay")]
     others = [*usual, *places_of_keys()]
-    return hidden_places(folder, Path.home(), [*others, *([key_file] if key_file else [])])
+    return hidden_places(folder, Path.home(), [*others, *filter(None, more)])
 
 
 def identity_document(identity: Identity) -> dict[str, Any]:

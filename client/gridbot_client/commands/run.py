@@ -182,6 +182,11 @@ class ServerFault(click.ClickException):
     "--allow-write", "writes", multiple=True, type=_ALLOWED_PATH, metavar="PATH",
     envvar="GRIDBOT_ALLOW_WRITE", help="Let tasks change this, too.  Repeatable.",
 )  # fmt: skip
+@click.option(
+    "--shared-cache", type=click.Path(path_type=Path), metavar="DIR",
+    help="With --pilot: folder on the site's file system that pilots share: what one has fetched,"
+    " the others copy from it.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
@@ -191,22 +196,25 @@ def run(
     walltime: float | None, queued: float, nodes: str, launch: str, home: Path | None,
     lend_after: float, low_cpu_after: float,
     most_walls: int, least_walls: int,
-    allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
+    allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...],
+    shared_cache: Path | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Ask for work and run it until interrupted.  Joins the server first if necessary."""
     folder = folder_of(data)
     try:
+        shared_cache = _shared_cache(shared_cache, pilot)
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy, home=home, lend_after=lend_after,
+            shared_cache=shared_cache,
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
                 most=most_walls, least=least_walls, is_pilot=pilot is not None,
                 allow_network=allow_network,
                 reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
                 # A guest's folder is in that of the other client, of which tasks see nothing.
-                hidden=hidden_from_tasks(home or folder.path, key_file),
+                hidden=hidden_from_tasks(home or folder.path, key_file, shared_cache),
             ),
         )  # fmt: skip
         if nodes:
@@ -273,6 +281,21 @@ def _run(
             activity.say(f"warning: {sandbox.warning}")
         rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
         Client(folder, identity, options, activity, rejoin, confinement, sandbox, workers).run()
+
+
+def _shared_cache(path: Path | None, pilot: str | None) -> Path | None:
+    """The folder that pilots share, if this machine has it.  Raises UsageError."""
+    if path and pilot is None:
+        raise click.UsageError("--shared-cache needs --pilot")
+    if path and not path.is_absolute():
+        raise click.UsageError(f"--shared-cache {path}: write the whole path")
+    try:
+        if path:  # now, so that tasks see nothing of it from the first on
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        click.echo(f"warning: --shared-cache {path}: {error.strerror}; not used", err=True)
+        return None
+    return path
 
 
 def _nodes(names: str, launch: str, cpus: int) -> PilotNodes:

@@ -27,6 +27,7 @@ from gridbot_client.net.transport import hash_of
 from gridbot_client.protocol.cached import LEAST_BYTES, MAX_TOLD, cache_name, mark_of
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.storage import sync_directory
+from gridbot_client.work.shared_cache import SharedCache
 
 _RACY_NS = 2_000_000_000  # coarser than any clock of a file system
 
@@ -46,9 +47,11 @@ class Cache:
     """The cache folder.  Replicas get copies, so that none can change another's inputs."""
 
     def __init__(
-        self, path: Path, most_bytes: int, clock_ns: Callable[[], int] = time.time_ns
-    ) -> None:
+        self, path: Path, most_bytes: int, clock_ns: Callable[[], int] = time.time_ns,
+        shared: SharedCache | None = None,
+    ) -> None:  # fmt: skip
         self._path = path
+        self._shared = shared  # with other clients
         self._clock_ns = clock_ns  # the file system's
         self.most_bytes = most_bytes
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(path)}
@@ -81,7 +84,11 @@ class Cache:
 
     def _fetch(self, ref: FileRef, source: Path, fetch: Fetch) -> None:
         part = source.with_name(f"{source.name}.part")
-        fetch(ref.sha256, ref.size, part)
+        if self._shared is None:
+            fetch(ref.sha256, ref.size, part)
+        elif not self._shared.take(source.name, ref, part):
+            fetch(ref.sha256, ref.size, part)
+            self._shared.give(source.name, ref, part)
         part.chmod(0o400)
         part.rename(source)
         sync_directory(self._path)

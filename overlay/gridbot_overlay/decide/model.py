@@ -49,6 +49,7 @@ class Grid:
     price: float = 0.0  # of one pilot for an hour, in whatever currency; 0: it costs nothing
     is_dedicated: bool = False  # the fail-over pool of section 7: nobody preempts
     scratch: str = "${TMPDIR:-/tmp}"  # where a pilot may write on a node, expanded by its shell
+    shared_cache: str = ""  # folder that all nodes see, in which pilots share inputs; "": none
     setup: tuple[str, ...] = ()  # shell lines that a node needs first, such as: module load python
     python: str = "python3"  # the interpreter on the nodes, 3.11 or newer
     # Whose BOTs its pilots run beside operators' own, unsigned ones, too; "*": everybody's.

@@ -43,6 +43,7 @@ def render(
             *("--gpus", str(shape.gpus)),
             *("--exit-when-idle", str(shape.idle_seconds)),
             *(["--dedicated"] if grid.is_dedicated else []),
+            *(["--shared-cache", grid.shared_cache] if grid.shared_cache else []),
             *pins.arguments,
         ],
     }

@@ -33,6 +33,7 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
         kind = "slurm"
         price_per_core_hour = 0.025
         is_dedicated = true
+        shared_cache = "/home/grid/cache"
         setup = ["module load python/3.12"]
         directives = ["--partition=long"]
         shape = { cpus = 4, walltime_seconds = 7200 }
@@ -52,6 +53,7 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
     assert (big.limits.max_running, big.limits.budget_pilot_hours) == (7, 100.0)
     assert (big.price, big.limits.budget, big.limits.budget_period) == (0.1, 50.0, "day")
     assert big.setup == ("module load python/3.12",)
+    assert big.shared_cache == "/home/grid/cache"
     assert big.options == {"anything": ["as its kind", "wants"]}
 
 
@@ -98,6 +100,10 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
             "budget_pilot_hours must be a number above 0, not nan",
         ),
         ("[grids.a]\nkind = 'local'\nsetup = 'x'", "setup must be a list of strings, not 'x'"),
+        (
+            "[grids.a]\nkind = 'local'\nshared_cache = '~/cache'",
+            "grids.a.shared_cache must be a whole path, from / on, not '~/cache'",
+        ),
         ("[grids.'a b']\nkind = 'local'", "a grid's name may have only letters, digits"),
         ("[grids.a", "overlay.toml: "),
     ],
