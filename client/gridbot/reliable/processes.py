@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,8 @@ def run(
     """Run a program and return its exit code, or minus the number of the signal that ended it.
 
     It runs in a session of its own.  Whatever ends the wait, a limit of time, a cancellation or
-    an interrupt, ends all processes of that session before it is raised.
+    an interrupt, ends all processes of that session, and those that descend from them, before it is
+    raised.  A daemon that left both is not found.
     Raises CalledProcessError for a code other than 0 if `check`; OSError if it cannot be started.
     """
     scope = present()
@@ -75,41 +76,59 @@ def _wait(process: subprocess.Popen[bytes], scope: Scope) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], ending: ProcessEnding) -> None:
-    """End a session, whose leader is our child and so keeps its number until it is waited for."""
     if process.returncode is not None:
         return
-    _signal(_session(process.pid), signal.SIGTERM)
-    _is_empty(process, ending.grace)
-    while alive := _session(process.pid):
-        _signal(alive, signal.SIGKILL)
-        if _is_empty(process, _AGAIN_SECONDS) or not ending.insists:
+    family = _Family(process.pid)
+    family.signal(signal.SIGTERM)
+    family.is_gone(ending.grace)
+    while family.living():
+        family.signal(signal.SIGKILL)
+        if family.is_gone(_AGAIN_SECONDS) or not ending.insists:
             break
     process.poll()
 
 
-def _is_empty(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a session has no process left within a number of seconds."""
-    end, look = time.monotonic() + seconds, _SHORTEST_LOOK
-    while _session(process.pid):
-        if time.monotonic() >= end:
-            return False
-        time.sleep(look)
-        look = min(look * 1.5, _LONGEST_LOOK)
-    return True
+class _Family:
+    """A program with all that it started: its session, and descendants in sessions of their own.
+
+    The leader is our child, and so keeps its number until it is waited for.  Others are remembered,
+    because the descent of one whose parent has ended is not to be seen.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._known = set[psutil.Process]()
+
+    def living(self) -> Collection[psutil.Process]:
+        """Those that have not ended."""
+        for pid in psutil.pids():
+            with suppress(ProcessLookupError, PermissionError, psutil.Error):
+                if pid == self._leader or os.getsid(pid) == self._leader:
+                    self._known.add(psutil.Process(pid))
+        for process in [*self._known]:
+            with suppress(psutil.Error):
+                self._known.update(process.children(recursive=True))
+        self._known = {process for process in self._known if _is_alive(process)}
+        return self._known
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send them a signal."""
+        for process in self.living():
+            with suppress(psutil.Error):
+                process.send_signal(number)
+
+    def is_gone(self, seconds: float) -> bool:
+        """Whether all of them have ended within a number of seconds."""
+        end, look = time.monotonic() + seconds, _SHORTEST_LOOK
+        while self.living():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(look)
+            look = min(look * 1.5, _LONGEST_LOOK)
+        return True
 
 
-def _session(leader: int) -> list[int]:
-    """Living processes of a session, also those that left the leader's process group."""
-    found = []
-    for pid in psutil.pids():
-        with suppress(ProcessLookupError, PermissionError, psutil.Error):
-            is_ours = pid == leader or os.getsid(pid) == leader
-            if is_ours and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.append(pid)
-    return found
-
-
-def _signal(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

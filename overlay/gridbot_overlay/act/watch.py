@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
 
 from gridbot.api.errors import GridbotError
+from gridbot_client.backoff import BackOff
 from gridbot_overlay.act.server import Server
 
 _WAIT_SECONDS = 20  # of one request
 _REST_SECONDS = 1.0  # after an answer that came at once
-_RETRY_SECONDS = 15.0  # of a server that cannot be asked
+_PAUSES = BackOff(least=5.0, most=60.0)  # while the server cannot be asked
 
 
 class DemandWatch:
@@ -27,14 +29,16 @@ class DemandWatch:
         self._closed.set()
 
     def _run(self) -> None:
-        version = ""
+        version, failures = "", 0
         while not self._closed.is_set():
             began = time.monotonic()
             try:
                 found = self._server.demand_version(version, _WAIT_SECONDS)
-            except GridbotError:  # the constructor's own question says why
-                self._closed.wait(_RETRY_SECONDS)
+            except GridbotError as error:  # the constructor's own question says why
+                failures += 1
+                self._closed.wait(_PAUSES.after(error, failures, random.random()))  # noqa: S311
                 continue
+            failures = 0
             if found != version and not self._closed.is_set():
                 self._changed()
             version = found

@@ -135,7 +135,10 @@ def artefact(settings: Any, scratch: str) -> str:
 
 
 def fetch(settings: Any, path: str) -> None:
-    """Download the artefact; raise UnfitNode where it is refused, Unreachable after some tries."""
+    """Download the artefact; raise UnfitNode where it is refused, Unreachable after some tries.
+
+    The rule stands here once more, as this program has nothing but the standard library.
+    """
     failures, patient_until = 0, time.monotonic() + min(BUSY_SECONDS, left(settings))
     while True:
         try:

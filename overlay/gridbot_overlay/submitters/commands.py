@@ -120,6 +120,7 @@ class Commands:
     def _wait(
         self, name: str, process: subprocess.Popen[bytes], files: Sequence[IO[bytes]]
     ) -> None:
+        """Wait for a program's end.  `reliable.run` would not see how much it prints."""
         end, pause = time.monotonic() + self.timeout_seconds, 0.001
         while process.poll() is None:
             problem = ""

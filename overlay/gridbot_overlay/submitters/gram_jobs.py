@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gridbot import reliable
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.submitters import GridError
 
 _KEPT_SECONDS = 86_400
-_LOCK_SECONDS = 60.0
+_LOCK_SECONDS, _LOCK_LOOK_SECONDS = 60.0, 0.05
 
 
 class Phase(StrEnum):
@@ -61,12 +61,12 @@ class Journal:
     def locked(self) -> Iterator[None]:
         """Let nobody else read or write here meanwhile.  Raises GridError after a minute."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        end = time.monotonic() + _LOCK_SECONDS
+        trying = reliable.trying(_LOCK_SECONDS, every=_LOCK_LOOK_SECONDS, on=BlockingIOError)
         with (self._folder / "lock").open("w") as lock:
-            while not _lock(lock.fileno()):
-                if time.monotonic() > end:
-                    raise GridError(f"another process uses {self._folder}")
-                time.sleep(0.05)
+            try:
+                trying(fcntl.flock)(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise GridError(f"another process uses {self._folder}") from None
             yield
 
     def read(self, prefix: str = "") -> list[GramJob]:
@@ -95,11 +95,3 @@ class Journal:
         recent = {job.tag for job in jobs if job.is_live or now - job.changed_at < _KEPT_SECONDS}
         for tag in {job.tag for job in jobs} - recent:
             (self._folder / f"{tag}.json").unlink(missing_ok=True)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

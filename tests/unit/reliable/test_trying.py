@@ -229,15 +229,16 @@ def test_branches_within_branches_are_cancelled() -> None:
         reliable.all_of(range(3), outer)
 
 
-def test_a_cancellation_ends_a_program_with_all_its_processes(tmp_path: Path) -> None:
-    """Also those that ignore SIGTERM, and those that left the group of their leader."""
+@pytest.mark.parametrize("leaves", ["setpgid(0, 0)", "setsid()"])
+def test_a_cancellation_ends_a_program_with_all_its_processes(tmp_path: Path, leaves: str) -> None:
+    """Also those that ignore SIGTERM, and those that left the group or session of their leader."""
     pids = tmp_path / "pids"
     script = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "for _ in range(2):\n"
         "    if os.fork() == 0:\n"
-        "        os.setpgid(0, 0)\n"
+        f"        os.{leaves}\n"
         "        break\n"
         f"with open({str(pids)!r}, 'a') as file:\n"
         "    print(os.getpid(), file=file, flush=True)\n"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import queue
+import random
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from gridbot.api.connection import patiently, quiet
+from gridbot.api.connection import AWAY_PAUSES, patiently, quiet
 from gridbot.api.errors import BotHeld, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.dag.engine.events import (
@@ -105,8 +106,8 @@ class LotFollower:
             except BotHeld as error:
                 self._hold(lot, str(error))
                 self.is_over.wait(_PATIENCE)
-            except ServerAway:
-                self.is_over.wait(1.0)
+            except ServerAway as error:
+                self.is_over.wait(AWAY_PAUSES.after(error, 1, random.random()))  # noqa: S311
             except OSError as error:
                 self._say(f"an output cannot be written: {error}")
                 self.is_over.wait(_PATIENCE)
