@@ -105,10 +105,12 @@ def _in_and_out(conn: db.PostgresConnection, rate: int, minutes: float) -> Row:
             left.append(_number(conn, _LEFT))
         time.sleep(max(0.0, began + added - time.monotonic()))
     seconds = time.monotonic() - began
+    waiting = _number(conn, _LEFT)
     _await_deletion(conn)
     return {
         "case": "in and out",
         "jobs_in_per_s": rate * added / seconds,
+        "jobs_out_per_s": (rate * (added - len(kept)) - waiting) / seconds,
         "jobs_kept": rate * KEPT_SECONDS,
         "most_jobs_to_delete": max(left),
         "tables_mb": {"first": sizes[0], "most": max(sizes), "last": sizes[-1]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import secrets
@@ -10,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -90,11 +91,15 @@ def first_after(moments: list[float], since: float, what: str) -> float:
 
 @click.command()
 @click.option("--rounds", default=20, show_default=True, help="Faults of each kind.")
+@click.option("--minutes", type=click.FloatRange(0), default=math.inf,
+              help="Begin no further fault after so long; the kinds come mixed.")  # fmt: skip
 @click.option("--fault", "faults", type=click.Choice(FAULTS), multiple=True, default=FAULTS,
               show_default=True, help="What happens to the primary; may be repeated.")  # fmt: skip
 @click.option("--seed", type=int, help="Repeat an earlier run's choices.")
 @click.option("--json", "as_json", is_flag=True, help="Print one document; the table on stderr.")
-def command(rounds: int, faults: tuple[str, ...], seed: int | None, as_json: bool) -> None:
+def command(
+    rounds: int, minutes: float, faults: tuple[str, ...], seed: int | None, as_json: bool
+) -> None:
     """Exit code 1 if an acknowledged report or a job is lost, or an invariant breaks.
 
     Three nodes of PostgreSQL replicate in quorum mode.  Their primary is killed, frozen or cut off
@@ -110,7 +115,7 @@ def command(rounds: int, faults: tuple[str, ...], seed: int | None, as_json: boo
         with trio(Path(folder)) as nodes, deployment(nodes.dsn) as server:
             server.configure(buffer_slots=256)
             server.start()
-            document = _rounds(server, nodes, rounds * list(faults), seed, table)
+            document = _rounds(server, nodes, rounds * list(faults), seed, minutes, table)
     if as_json:
         print(json.dumps(document, default=str))
     else:
@@ -128,15 +133,19 @@ def _enter_network() -> None:
 
 
 def _rounds(
-    server: Deployment, nodes: Trio, faults: list[str], seed: int, table: TextIO
+    server: Deployment, nodes: Trio, faults: list[str], seed: int, minutes: float, table: TextIO
 ) -> dict[str, Any]:
     """Take the primary away under load, let the load end, and say what was found."""
     random.Random(seed).shuffle(faults)
     found = list[Failover]()
+    ends_at = time.monotonic() + 60 * minutes
     with crashes.loaded(server, seed) as load:
-        for made in fail_over(server, nodes, load, faults):
-            found.append(made)
-            print(_row(len(found), made, load), file=table, flush=True)
+        with closing(fail_over(server, nodes, load, faults)) as rounds:
+            for made in rounds:
+                found.append(made)
+                print(_row(len(found), made, load), file=table, flush=True)
+                if time.monotonic() > ends_at:
+                    break
         load.drain()
     left = crashes.found_of(server, load)
     violations = crashes.violations(server, idle=False)
@@ -151,7 +160,7 @@ def _rounds(
 
 def fail_over(
     server: Deployment, nodes: Trio, load: Load, faults: Sequence[str]
-) -> Iterator[Failover]:
+) -> Generator[Failover]:
     """Do one thing after the other to whichever node is the primary.
 
     The one before comes back as a standby first; the last one does not.
