@@ -8,7 +8,7 @@ pilot() (
     shutdown -P +@minutes@
     # Who may ask for this script has the pilots' key.
     ip rule add to 169.254.169.254 pref 1 prohibit
-    id gridbot || useradd --system gridbot
+    id gridbot 2> /dev/null || useradd --system gridbot
     folder=$(mktemp -d)
     cat > "$folder/pilot.sh" <<'GRIDBOT_PILOT_SCRIPT'
 @script@
