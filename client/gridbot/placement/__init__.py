@@ -2,5 +2,6 @@
 
 `queue.py` keeps what is to be copied, `serving.py` runs it, each attempt as a program of its own:
 one of Stork's modules if there is one for the two protocols, else `module.py`, which copies
-between all that fsspec reaches.
+between all that fsspec reaches.  A copy that is queued is *committed*, one that is done *pushed*:
+Kangaroo's two promises.
 """

@@ -4,6 +4,11 @@ It writes beside the destination (`NAME.HASH.part`), compares size and SHA-256, 
 looks sees the whole file or none.  Where it can append it goes on from what an earlier attempt
 wrote; the part's name says from which content.  An object store shows a file when it is whole, so
 it needs no part.
+
+A copy that is done is *pushed*, in Kangaroo's word: on this machine its content and the names that
+lead to it are synced, elsewhere the server has said that it is whole.  Until then a crash leaves a
+part at most.  What was written before the machine crashed may be anything, so a part is continued
+only by an attempt of the same boot, unless a SHA-256 is demanded that will tell.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gridbot.placement.durable import sync_names
 from gridbot.placement.filesystems import local_path, opened, reading
 from gridbot.placement.places import FILE, DataPlace, place_of
 
@@ -33,6 +39,8 @@ _VERSIONS = (
 _APPENDS = (FILE, "sftp")
 _WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "abfs", "az")
 _PR_SET_PDEATHSIG = 1
+_CONTENT_NAME_DIGITS = 12
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NotCopied(Exception):
@@ -99,6 +107,7 @@ def copy(source: DataPlace, destination: DataPlace, sha256: str = "") -> Copied:
     _check(here, part, copied)
     if destination.scheme == FILE:
         _keep(part, name)
+        discard(destination)
     else:
         _rename(here, part, name)
     return copied
@@ -133,12 +142,19 @@ def _chunks(system: Any, name: str) -> Iterator[bytes]:
 
 
 def _content_name(source: DataPlace, about: Any, sha256: str) -> str:
-    """What names a content: its hash, or what its file system says of this version; else ""."""
+    """What names a content: its hash, or what its file system says of this version; else "".
+
+    A version is good for this boot only: nothing tells whether a part survived a power cut.
+    """
     version = [str(about[key]) for key in _VERSIONS if about.get(key) is not None]
     if not sha256 and not version:
         return ""
-    text = sha256 or f"{source.url} {about.get('size')} {version}"
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    text = sha256 or f"{source.url} {about.get('size')} {version} {_boot()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_CONTENT_NAME_DIGITS]
+
+
+def _boot() -> str:
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
 
 
 def _make_folder(system: Any, name: str) -> None:
@@ -170,11 +186,7 @@ def _keep(part: str, name: str) -> None:
     with open(part, "rb") as file:
         os.fsync(file.fileno())
     os.replace(part, name)
-    folder = os.open(os.path.dirname(name), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_names(Path(name))
 
 
 def _rename(system: Any, part: str, name: str) -> None:
@@ -229,9 +241,10 @@ def discard(destination: DataPlace) -> None:
     """Remove parts of a copy that will not go on; those on this machine, best effort."""
     if destination.scheme == FILE:
         name = glob.escape(local_path(destination))
-        for part in glob.glob(f"{name}.*.part"):
-            with suppress(OSError):
-                os.unlink(part)
+        for kind in ("[0-9a-f]" * _CONTENT_NAME_DIGITS, "new"):
+            for part in glob.glob(f"{name}.{kind}.part"):
+                with suppress(OSError):
+                    os.unlink(part)
 
 
 def _tell(result: Path, copied: Copied) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gridbot.api.errors import BadInput
 from gridbot.placement.ads import TransferRequest
+from gridbot.placement.durable import sync_names
 from gridbot.placement.places import DataPlace, ProtocolPair, pair_for
 
 QUEUED, RUNNING, DONE, FAILED, REMOVED = "queued", "running", "done", "failed", "removed"
@@ -99,6 +100,7 @@ class PlacementQueue:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(_SCHEMA)
         path.chmod(0o600)  # URLs may bear passwords
+        sync_names(path.absolute())
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -28,7 +28,7 @@ from gridbot_client.protocol.messages import (
     Report,
     WorkReply,
 )
-from gridbot_client.work import checkpoints, processes
+from gridbot_client.work import checkpoints, processes, spool
 from gridbot_client.work.execution import (
     REFUSALS,
     GangOver,
@@ -321,7 +321,7 @@ class HeldReplicas:
         if why := manifests.rejection(judged, assignment):
             self._activity.refused(held.id.bot, why.detail.strip())
             held.report = failure(held.id, why.reason, why.detail)
-            slot.save_report(held.report)
+            spool.commit(slot, held.report)
             held.stage = Stage.FINISHED
         return held
 
@@ -366,7 +366,7 @@ class HeldReplicas:
         judged = manifests.get(assignment.manifest)
         assert judged
         left = assignment.deadline_seconds - slot.age_seconds()
-        held = Held(slot, assignment, judged, since_boot() + left, report=slot.report())
+        held = Held(slot, assignment, judged, since_boot() + left, report=spool.committed(slot))
         self._held[slot.id] = held
         if held.report:
             held.stage = Stage.UPLOADING
@@ -417,9 +417,9 @@ class HeldReplicas:
         return report
 
     def _end(self, held: Held, report: Report, stage: Stage) -> None:
-        """Save a report before anything depends on it, then free the room."""
+        """Commit a report before anything depends on it, then free the room."""
         if report is not held.report:
-            held.slot.save_report(report)
+            spool.commit(held.slot, report)
             log.info("replica %s: %s %s", held.id, report.how, report.reason)
             self._activity.ended(held.id.bot, report.reason)
         with self.changed:

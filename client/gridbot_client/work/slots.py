@@ -24,13 +24,12 @@ from gridbot_client.protocol.messages import (
     encode_reply,
     encode_request,
 )
-from gridbot_client.storage import read_json, write_atomically
+from gridbot_client.storage import read_json, sync_directory, write_atomically
 from gridbot_client.work import trees
 
-# A report of a shorter replica is not synced to disk, which takes some hundredths of a second.
-WORTH_SYNCING_SECONDS = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOST_SPARE = 256  # folders of slots
+_WORK = "work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class ReplicaSlot:
     def __init__(self, path: Path, id: ReplicaId) -> None:
         self.path = path
         self.id = id
-        self.work = path / "work"
+        self.work = path / _WORK
         self.stdout = path / "stdout"
         self.stderr = path / "stderr"
         self._assignment = path / "assignment.json"
@@ -95,13 +94,17 @@ class ReplicaSlot:
         write_atomically(self._assignment, content, durable=False)
 
     def assignment(self) -> tuple[Assignment, SignedManifest] | None:
-        """Saved assignment; None if the files are corrupt, then the server sends it again."""
+        """Saved assignment; None if the files are corrupt, then the server sends it again.
+
+        After a crash of the machine there may be those of a replica that had the folder before.
+        """
         try:
             reply = decode_reply(json.dumps((read_json(self._assignment) or {})["reply"]).encode())
             (assignment,) = reply.assignments
-            return assignment, reply.manifests[assignment.manifest]
+            manifest = reply.manifests[assignment.manifest]
         except (OSError, ProtocolError, ValueError, KeyError):
             return None
+        return (assignment, manifest) if assignment.id == self.id else None
 
     def age_seconds(self) -> float:
         """Seconds since the assignment was received."""
@@ -148,14 +151,16 @@ class ReplicaSlot:
         except FileNotFoundError:
             return None
 
-    def save_report(self, report: Report) -> None:
-        """Save the report until the server acknowledges it.
+    def sync(self) -> None:
+        """Sync the assignment to disk, and the slot's name."""
+        with self._assignment.open("rb") as file:
+            os.fsync(file.fileno())
+        sync_directory(self.path.parent)
 
-        Synced to disk if the replica took longer than that may: after a power failure a short one
-        is run again.
-        """
+    def save_report(self, report: Report, *, durable: bool) -> None:
+        """Save the report until the server acknowledges it; synced to disk if it is `durable`."""
         body = encode_request(WorkRequest("", 0, {}, 0, (), (report,)))
-        write_atomically(self._report, body, durable=report.wall_seconds >= WORTH_SYNCING_SECONDS)
+        write_atomically(self._report, body, durable=durable)
 
     def report(self) -> Report | None:
         """Saved report; None if there is none or it is corrupt, then the replica runs again."""
@@ -163,7 +168,7 @@ class ReplicaSlot:
             (report,) = decode_request(self._report.read_bytes()).reports
         except (OSError, ProtocolError, ValueError):
             return None
-        return report
+        return report if report.id == self.id else None
 
     def reset(self) -> None:
         """Remove files of an earlier start, so that the next one has a clean slot."""
@@ -202,6 +207,9 @@ class SpareFolders:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        for found in path.iterdir():  # a crash of the machine may have brought something back
+            if os.listdir(found) != [_WORK]:
+                trees.remove(found)
         self._found = sorted(path.iterdir())
         self._made = max((int(found.name) for found in self._found), default=0)
 

@@ -17,7 +17,10 @@ def make_directory(path: Path, mode: int = 0o711) -> None:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a small file so that a reader or a crash sees the old text or the new one."""
+    """Replace a small file so that a reader or a crash sees the old text or the new one.
+
+    Once it returns, a crash of the machine leaves the new one.
+    """
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
@@ -26,6 +29,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    sync_directory(path.parent)
 
 
 def write_new(path: Path, content: bytes) -> None:
@@ -35,6 +39,7 @@ def write_new(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_spoilt_backoff_is_none(folder: Folder, spoilt: bytes) -> None:
 def test_a_slot_comes_back_as_it_was(folder: Folder, slot: ReplicaSlot) -> None:
     report = Report(ID, "error", "signal", -9, 1.0, 2.0, stdout="a", stderr="b")
     slot.save_run(RunRecord(2, 99, 5.0))
-    slot.save_report(report)
+    slot.save_report(report, durable=True)
     (again,) = slots_in(folder.slots)
     found = again.assignment()
     assert found and found[0].args == {"i": 1} and found[1].signature == b"signature"
@@ -170,7 +170,7 @@ def test_the_folders_of_an_ended_slot_serve_another_one_and_hold_nothing(
     folder: Folder, slot: ReplicaSlot
 ) -> None:
     slot.save_run(RunRecord(1))
-    slot.save_report(Report(ID, "success"))
+    slot.save_report(Report(ID, "success"), durable=False)
     (slot.work / "tmp" / "left").mkdir()
     (slot.work / "left").touch()
     served = slot.work.stat().st_ino

@@ -1,7 +1,8 @@
 """The file store in a directory, which several servers may share.
 
 Names on the disk are made of hashes only, so nothing that a user says becomes a path.
-A file appears whole, by rename.
+A file appears whole, by rename.  Content that was returned is *pushed*, in Kangaroo's word: it and
+the names that lead to it are on the disk.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +30,8 @@ class FolderStore(Partials):
 
     root: Path
     uploads: Path
+    # Folders of contents whose names are on the disk, as far as this process knows.
+    _synced: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __str__(self) -> str:
         return str(self.root)
@@ -81,7 +84,9 @@ class FolderStore(Partials):
         final = self.path(content.sha256.hex())
         with suppress(FileExistsError):
             final.parent.mkdir(mode=0o700)
+        if final.parent.name not in self._synced:  # who made it may have been killed before
             sync_directory(self.root)
+            self._synced.add(final.parent.name)
         path.replace(final)
         sync_directory(final.parent)
 
@@ -114,8 +119,10 @@ class FolderStore(Partials):
         """Remove a file that was moved aside, or put it back if it is young; whether it went."""
         is_old = _is_old(aside.lstat(), before)
         if not is_old:
+            final = self.path(aside.name.removeprefix(_ASIDE))
             with suppress(FileExistsError):  # a still younger one
-                os.link(aside, self.path(aside.name.removeprefix(_ASIDE)))
+                os.link(aside, final)
+            sync_directory(final.parent)
         aside.unlink()
         return is_old
 

@@ -1,0 +1,78 @@
+"""The output spool: outputs and reports of replicas that have ended, until the server has them.
+
+It gives the two promises of Kangaroo (Thain and others, HPDC 2001), one after the other:
+
+*committed*: the outputs survive a crash, and the job need not run again.  A crash of the client
+always; one of the machine, if the replica took so long that syncing costs little beside.  The
+outputs of a shorter one may be lost with the machine; then they are never sent, and it runs again.
+
+*pushed*: the outputs are at their destination.  Each upload is checked there by its hash; then the
+report goes, and goes again until the server acknowledges it.  Errors on the way are time only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+
+from gridbot_client.protocol.messages import Report
+from gridbot_client.storage import sync_directory
+from gridbot_client.work import outputs
+from gridbot_client.work.slots import ReplicaSlot
+
+# A report of a shorter replica is not synced to disk, which takes some hundredths of a second.
+WORTH_SYNCING_SECONDS = 1.0
+
+
+def commit(slot: ReplicaSlot, report: Report) -> None:
+    """Keep a report and its outputs; when this returns, they are committed.  Raises OSError.
+
+    The report comes last: while it is not there, the replica has not ended.
+    """
+    is_durable = report.wall_seconds >= WORTH_SYNCING_SECONDS
+    if is_durable:
+        _sync_outputs(slot, report)
+        slot.sync()
+    slot.save_report(report, durable=is_durable)
+
+
+def committed(slot: ReplicaSlot) -> Report | None:
+    """The report that a slot keeps; None if there is none, or not all outputs are whole."""
+    report = slot.report()
+    if report is None:
+        return None
+    for output in report.outputs:
+        if output.content is None and _hash(slot, output.name) != output.sha256:
+            return None
+    return report
+
+
+def _sync_outputs(slot: ReplicaSlot, report: Report) -> None:
+    """Sync what is uploaded, and the folders that lead to it.
+
+    What cannot be opened is left to the upload, which tells the server.
+    """
+    folders = set()
+    for output in report.outputs:
+        if output.content is not None:
+            continue
+        try:
+            file = outputs.open_output(slot, output.name)
+        except OSError:
+            continue
+        with file:
+            os.fsync(file.fileno())
+        path = outputs.path_of(slot, output.name)
+        folders |= {folder for folder in path.parents if folder.is_relative_to(slot.work)}
+    for folder in folders:
+        with suppress(PermissionError):  # a task may close its folders
+            sync_directory(folder)
+
+
+def _hash(slot: ReplicaSlot, name: str) -> str:
+    try:
+        with outputs.open_output(slot, name) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
