@@ -25,7 +25,7 @@ from apscheduler.triggers.base import BaseTrigger
 from gridbot_server.cycles import transitioner
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.rhythm import IDLE_SECONDS, MUCH, Rhythm, Turns
-from gridbot_server.cycles.schedule import Schedule, schedules, transitions
+from gridbot_server.cycles.schedule import Schedule, due, schedules, transitions
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, sql
 from gridbot_server.storage.rows import fetch_value
@@ -39,7 +39,7 @@ SQL = sql.load("cycles.sql")
 
 _LEADER_LOCK = 7_216_004_884
 _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
-_LOOK_SECONDS = 0.5  # between two looks at the clock and the connection
+_LOOK_SECONDS = 0.5  # between two looks at what is due, the clock and the connection
 
 
 class Daemon:
@@ -154,7 +154,7 @@ def _run_cycles(
                 continue
             looks_at = time.monotonic() + _LOOK_SECONDS
             if others:
-                conn.execute("SELECT 1")
+                call(scheduler, due(conn))
             elif _lead(conn):
                 return
             if watch.was_set_back():  # no cycle would be due before the old time comes again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,10 +31,14 @@ from gridbot_server.matching.spending import Spending
 from gridbot_server.metrics.traces import TracedReplicas, Tracing
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, growing, sql, store_record
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch_values
 
 log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
+
+_SELDOM_SECONDS = 10.0  # between passes of a cycle that is called when it is due
 
 Cycle = Callable[[db.PostgresConnection], int]
 
@@ -76,8 +80,12 @@ def schedules(settings: Settings) -> list[Schedule]:
     )
     return [
         Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
-        Schedule("gangs", 0.5, gangs.run_once),
-        Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),
+        Schedule("gangs", _SELDOM_SECONDS, gangs.run_once),
+        Schedule(
+            "deadline",
+            _SELDOM_SECONDS,
+            lambda conn: deadlines.run_once(conn, since_boot()),
+        ),
         Schedule(
             "replication",
             1.0,
@@ -90,7 +98,7 @@ def schedules(settings: Settings) -> list[Schedule]:
             lambda conn: silence.run_once(conn, since_boot()),
             False,
         ),
-        Schedule("sweep", 0.5, deadline.sweep_cancelled),
+        Schedule("sweep", _SELDOM_SECONDS, deadline.sweep_cancelled),
         Schedule(
             "checkpoints",
             10.0,
@@ -119,6 +127,11 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
         ),
     ]
+
+
+def due(conn: Connection) -> Collection[str]:
+    """Return the cycles that are to be called: what they look for is seldom there, and is now."""
+    return fetch_values(conn, str, SQL["due"])
 
 
 def since_boot() -> float:

@@ -69,6 +69,7 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "workers": _STRANGERS,
         },
         "cycles.sql": {
+            "due": _PROCESSES,
             "extend_leases": _CLOCK,
             "lead": _PROCESSES,
             "part": _PROCESSES,

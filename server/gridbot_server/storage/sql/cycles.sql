@@ -1,6 +1,23 @@
 -- name: lead
 SELECT pg_try_advisory_lock(%(lock)s)
 
+-- name: due
+-- Cycles that seldom find something, and would now: one question for all of them.
+SELECT cycle
+  FROM (VALUES
+       ('deadline', EXISTS (SELECT FROM lease WHERE deadline < now())),
+       ('gangs', EXISTS (SELECT FROM gang WHERE gather_until < now())
+              OR EXISTS (SELECT FROM gang g JOIN bot b ON b.id = g.bot WHERE b.state <> 'running')
+              OR EXISTS (SELECT FROM gang_rest r JOIN bot b ON b.id = r.bot
+                          WHERE b.state <> 'running')),
+       ('sweep', EXISTS (SELECT FROM bot b JOIN lease l ON l.bot = b.id WHERE b.state = 'cancelled')
+              OR EXISTS (SELECT FROM bot b JOIN requeue q ON q.bot = b.id
+                          WHERE b.state = 'cancelled')
+              OR EXISTS (SELECT FROM bot b JOIN unjudged u ON u.bot = b.id
+                          WHERE b.state = 'cancelled'))
+       ) AS looked (cycle, is_due)
+ WHERE is_due
+
 -- name: part
 -- The place of this session among those of transitioners that do something, and how many they are.
 SELECT number, of
