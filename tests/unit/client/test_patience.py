@@ -13,6 +13,7 @@ from tests.http.loopback import serve
 from gridbot import reliable
 from gridbot.api.connection import Connection, patiently
 from gridbot.api.errors import ServerAway
+from gridbot.api.following import follow_results
 from gridbot.dag.run.following import LotFollower
 from gridbot.dag.run.lot import LotTable
 from gridbot_client.net.discovery import Endpoint
@@ -118,6 +119,31 @@ def test_patience_tells_of_the_first_error_and_raises_the_last() -> None:
     with pytest.raises(ServerAway, match="away 3"):
         patiently(call, lambda error: told.append(str(error)), times=3)
     assert told == ["away 1"]
+
+
+@dataclass(frozen=True)
+class Row:
+    n: int
+
+
+def test_results_go_on_behind_the_last_one_and_each_absence_is_told_once() -> None:
+    asked: list[int] = []
+    told: list[str] = []
+
+    def read(after: int, _: int) -> Iterator[Row]:
+        asked.append(after)
+        if len(asked) <= 2:
+            raise ServerAway("away")
+        if after < 2:
+            yield Row(after + 1)
+            raise ServerAway(f"cut after {after + 1}")
+
+    found = follow_results(
+        read, lambda: True, after=0, follow=True, told=lambda error: told.append(str(error))
+    )
+    assert list(found) == [Row(1), Row(2)]
+    assert asked[:5] == [0, 0, 0, 1, 2]
+    assert told == ["away", "cut after 1", "cut after 2"]
 
 
 def test_a_cancelled_branch_waits_for_its_server_no_more(
