@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.system.batch_systems import open_folder
+from tests.system.batch_systems import call, open_folder
 
 from .measure import Outcome, play
 from .place import Place, RunFailed
@@ -84,7 +84,7 @@ def _run(place: Place, submission: str, jobs: int) -> Direct:
     """Run a shell line that submits jobs, and has `%s` for the folder of what they print."""
     with open_folder(NAME) as folder:
         began = time.time()
-        place.cluster.run("sh", "-c", submission % folder)
+        call("sh", "-c", submission % folder, env=place.cluster.env, seconds=_MOST_SECONDS)
         submitted = time.time()
         while place.cluster.run("squeue", "--noheader", f"--name={NAME}").strip():
             if time.time() - began > _MOST_SECONDS:
