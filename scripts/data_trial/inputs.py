@@ -126,8 +126,8 @@ def _ran_through_kills(here: Place) -> int:
     server, size = here.server, here.content.size
     given = f"{here.url}#sha256={here.sha256}&size={size}&name=data"
     bot = server.submit(
-        "--quorum", str(here.clients), "--input", given, "--", "sha256sum", "data",
-        policy=NO_COPIES,
+        "--quorum", str(here.clients), "--max-replicas", str(2 * here.clients),
+        "--input", given, "--", "sha256sum", "data", policy=NO_COPIES,
     )  # fmt: skip
     here.origin.hold_at(size // 2)
     for number in range(1, here.clients + 1):
