@@ -100,6 +100,7 @@ CHANGES_OF_AN_ACCOUNT: dict[str, dict[str, str]] = {
     "/machines/{host}/venue": {"venue": "work"},
     "/machines/{host}/forget": {},
     "/machines/preferences": {"preference": "hours=22:00-06:00", "venue": "default"},
+    "/machines/share": {"share": "50", "venue": "work"},
     "/machines/team": {"team": "linkers", "do": "found"},
     "/machines/public": {"public": "yes"},
     "/machines/{host}/leave": {},

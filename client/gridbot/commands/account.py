@@ -10,7 +10,13 @@ import click
 from gridbot.api.errors import BadInput
 from gridbot.api.session import Session
 from gridbot.commands.options import as_json, print_json, with_session
-from gridbot_client.protocol.preferences import READERS, VENUES, PreferenceError, settings
+from gridbot_client.protocol.preferences import (
+    MAX_SHARE,
+    READERS,
+    VENUES,
+    PreferenceError,
+    settings,
+)
 from gridbot_client.terminal import printable
 
 _PATH, _NOTICES = "/account/preferences", "/account/notices"
@@ -66,6 +72,19 @@ def show_prefs(session: Session, as_json: bool) -> None:
     _tell(session.connection.get(_PATH), as_json)
 
 
+@prefs.command("share")
+@click.argument("share", type=click.FloatRange(0, MAX_SHARE), required=False)
+@_VENUE
+@as_json
+@with_session
+def set_share(session: Session, share: float | None, venue: str, as_json: bool) -> None:
+    """Set the resource share of BOINC clients: 50 beside another project's 100 is a third.
+
+    Without SHARE it is forgotten: then the default one holds at a venue, and by default 100.
+    """
+    _tell(session.connection.send("PATCH", _PATH, {"shares": {venue: share}}), as_json)
+
+
 def _change(
     session: Session, venue: str, preferences: Mapping[str, str | None], as_json: bool
 ) -> None:
@@ -77,11 +96,14 @@ def _tell(document: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
+    shares = document.get("shares", {})  # older servers know none
     for venue in VENUES:
+        if venue in shares:
+            click.echo(f"{venue}: resource share {shares[venue]:g}")
         texts = document["venues"].get(venue, {})
         for name, value in texts.items():
             click.echo(printable(f"{venue}: {name}={value}"))
-    if not document["venues"]:
+    if not (document["venues"] or shares):
         click.echo("nothing is preferred")
 
 

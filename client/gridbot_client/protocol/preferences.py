@@ -19,6 +19,7 @@ from typing import Any
 from gridbot_client.protocol import fields
 
 VENUES = ("default", "home", "work", "school")
+MAX_SHARE = 1e9  # of resource shares, which only compare
 MAX_PREFERENCES, MAX_NAME_BYTES, MAX_TEXT_BYTES = 50, 40, 200
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTES_A_DAY = 24 * 60

@@ -75,7 +75,7 @@ def machines_page() -> dict[str, Any]:
         "is_full": len(shown) == _MOST,
         "volunteer": call(show_volunteer, name=None),
         "teams": call(list_teams, limit=20).teams,
-        "preferences": call(show_preferences).venues,
+        "preferences": call(show_preferences),
         "venues": VENUES,
     }
 
@@ -175,6 +175,21 @@ def set_preference() -> str:
         raise RequestError(f"preference: give NAME=VALUE, not {name[:60]!r}")
     venue = request.form.get("venue", "default")
     change = {"venue": venue, "preferences": {name: value or None}}
+    call(change_preferences, json=model(PreferencesChange, change))
+    return "/machines"
+
+
+@blueprint.post("/machines/share")
+@auth.rule("console volunteer")
+@action
+def set_share() -> str:
+    """Set or remove the resource share at a venue."""
+    text = request.form.get("share", "").strip()
+    try:
+        share = float(text) if text else None
+    except ValueError:
+        raise RequestError(f"share: give a number, not {text[:60]!r}") from None
+    change = {"shares": {request.form.get("venue", "default"): share}}
     call(change_preferences, json=model(PreferencesChange, change))
     return "/machines"
 

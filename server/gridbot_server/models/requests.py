@@ -16,7 +16,12 @@ from gridbot_client.protocol.messages import (
     MAX_LIVE_POSITIONS,
     PLACEHOLDER_TYPES,
 )
-from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
+from gridbot_client.protocol.preferences import (
+    MAX_NAME_BYTES,
+    MAX_PREFERENCES,
+    MAX_SHARE,
+    MAX_TEXT_BYTES,
+)
 from gridbot_client.protocol.programs import MAX_PROGRAMS, MAX_WHERE
 from gridbot_client.protocol.software import MAX_ENTRIES
 from gridbot_client.protocol.sources import MAX_SOURCED, MAX_SOURCES
@@ -551,17 +556,21 @@ class HostChange(Body):
     venue: Literal["", "home", "work", "school"]
 
 
-class PreferencesChange(Body):
-    """`PATCH /account/preferences`: texts by name; null removes one."""
+Venue = Literal["default", "home", "work", "school"]
 
-    venue: Literal["default", "home", "work", "school"] = "default"
+
+class PreferencesChange(Body):
+    """`PATCH /account/preferences`: texts by name, of one venue, and shares; null removes one."""
+
+    venue: Venue = "default"
+    shares: dict[Venue, Annotated[float, Field(ge=0, le=MAX_SHARE)] | None] = {}
     preferences: Annotated[
         dict[
             Annotated[str, Field(max_length=MAX_NAME_BYTES)],
             Annotated[Line, Field(max_length=MAX_TEXT_BYTES)] | None,
         ],
         Field(max_length=MAX_PREFERENCES),
-    ]
+    ] = {}
 
 
 class Ban(Body):

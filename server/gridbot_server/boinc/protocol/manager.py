@@ -15,6 +15,7 @@ from urllib.parse import quote_plus
 
 from gridbot_client.protocol.preferences import (
     DAYS,
+    MAX_SHARE,
     MAX_TEXT_BYTES,
     VENUES,
     OwnerPreferences,
@@ -26,7 +27,6 @@ from gridbot_server.credit.markup import block, element, flag
 
 _VENUE = re.compile(r'<venue\s+name="(\w{1,20})"\s*>(.*?)</venue>', re.ASCII | re.DOTALL)
 MOST_VENUES = 20  # of a text, of which those with a name of BOINC's count
-MOST_SHARE = 1e9
 _NEVER = (24.0, 0.0)  # from 24 to 0
 _MB, _GB = 2**20, 2**30
 
@@ -112,8 +112,8 @@ def _share(text: str) -> float:
         share = float(text)
     except ValueError:
         share = -1.0
-    if not 0 <= share <= MOST_SHARE:
-        raise BoincError(f"resource_share {text[:40]!r}: give a number from 0 to {MOST_SHARE:.0f}")
+    if not 0 <= share <= MAX_SHARE:
+        raise BoincError(f"resource_share {text[:40]!r}: give a number from 0 to {MAX_SHARE:.0f}")
     return share
 
 

@@ -101,7 +101,8 @@ def change(conn: Connection, account: AccountRow, wanted: Mapping[str, str]) -> 
 def _prefer(conn: Connection, account: AccountRow, venues: preferences.Venues) -> None:
     """Replace the preferences of all venues: a manager knows all of them."""
     conn.execute(PREFERENCES["lock"], {"owner": account.id})
-    conn.execute(PREFERENCES["save"], {"owner": account.id, "venues": encode(venues)})
+    values = {"owner": account.id, "venues": encode(venues), "shares": None}
+    conn.execute(PREFERENCES["save"], values)
 
 
 def _join(conn: Connection, account: AccountRow, text: str) -> None:

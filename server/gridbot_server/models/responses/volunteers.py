@@ -53,3 +53,7 @@ class VenuePreferences(ResponseModel):
     venues: dict[str, dict[str, str]]
     """Texts by name, by venue: `default`, `home`, `work`, `school`.  Venues without any are not
     there."""
+
+    shares: dict[str, float]
+    """Resource shares by venue: what this project has of the time of BOINC clients there, beside
+    other projects.  A venue without one has the default one's, and that is 100 if it is missing."""
