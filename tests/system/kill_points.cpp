@@ -308,6 +308,14 @@ int mkdirat(int fd, const char *path, mode_t mode) {
   touches(fd, path);
   return syscall(SYS_mkdirat, fd, path, mode);
 }
+int utimensat(int fd, const char *path, const struct timespec times[2], int flags) {
+  touches(fd, path);
+  return syscall(SYS_utimensat, fd, path, times, flags);
+}
+int futimens(int fd, const struct timespec times[2]) {
+  touches(fd);
+  return syscall(SYS_utimensat, fd, nullptr, times, 0);
+}
 int chmod(const char *path, mode_t mode) {
   touches(AT_FDCWD, path);
   return syscall(SYS_fchmodat, AT_FDCWD, path, mode);

@@ -162,9 +162,9 @@ def test_what_a_short_job_loses_with_its_machine_is_never_pushed_and_made_again(
 ) -> None:
     turns = (Crash.POWER_CUT,), (Crash.TORN,)
     bench = ClientBench(server, seconds=0.1, keeps_places=False)
-    points = kill_everywhere(kill, bench, place, turns=turns)
+    points = kill_everywhere(kill, bench, place, turns=turns, step=2)
     print(f"client, short job: killed at {points} calls")
-    assert points > 60
+    assert points > 30
 
 
 # ------------------------------------------------------------------------------- the store

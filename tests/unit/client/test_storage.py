@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gridbot_client.backoff import FailedRequests
 from gridbot_client.protocol.messages import (
+    INLINE_OUTPUT_BYTES,
     Assignment,
     FileRef,
     Manifest,
@@ -24,7 +25,7 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.output_names import NamedOutput
 from gridbot_client.storage import Folder, FolderBusy, Identity
-from gridbot_client.work import outputs
+from gridbot_client.work import outputs, spool
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.slots import (
@@ -145,6 +146,39 @@ def test_spoilt_slot_files_are_as_if_missing(slot: ReplicaSlot, name: str, spoil
     assert slot.run_record() == RunRecord()
     assert (slot.assignment() is None) == (name == "assignment.json")
     assert slot.age_seconds() < 60
+
+
+def test_what_another_replica_left_in_a_folder_is_as_if_missing(
+    folder: Folder, slot: ReplicaSlot
+) -> None:
+    slot.save_report(Report(ID, "success"), durable=False)
+    slot.path.rename(another(folder).path)
+    (found,) = slots_in(folder.slots)
+    assert found.id != ID
+    assert (found.assignment(), found.report()) == (None, None)
+
+
+def test_a_spare_folder_that_is_not_empty_serves_nobody(folder: Folder) -> None:
+    for name in ("1", "2"):
+        (folder.spare / name / "work").mkdir(parents=True)
+    (folder.spare / "1" / "checkpoint.json").touch()
+    spares, slots = SpareFolders(folder.spare), [another(folder), slot_of(folder.slots, ID)]
+    for slot in slots:
+        spares.furnish(slot)
+    assert [slot.path.exists() for slot in slots] == [True, False]
+    assert os.listdir(slots[0].path) == ["work"]
+
+
+def test_an_output_that_changed_after_its_commit_is_not_pushed(slot: ReplicaSlot) -> None:
+    (slot.work / "large").write_bytes(b"a" * INLINE_OUTPUT_BYTES * 2)
+    found = outputs.collect(slot, [NamedOutput("large", "large")], 1 << 20, ())
+    report = Report(ID, "success", wall_seconds=2.0, outputs=found)
+    spool.commit(slot, report)
+    assert spool.committed(slot) == report
+    (slot.work / "large").write_bytes(b"a" * INLINE_OUTPUT_BYTES + b"\0" * INLINE_OUTPUT_BYTES)
+    assert spool.committed(slot) is None
+    (slot.work / "large").unlink()
+    assert spool.committed(slot) is None
 
 
 def test_a_slot_goes_even_when_its_program_closed_it(slot: ReplicaSlot) -> None:
