@@ -181,7 +181,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "reliable": set(),
         "ftsh": {"reliable"},
         "placement": {"api", "reliable"},
-        "commands": {"api", "dag", "ftsh", "placement", "printing", "reliable", "rsl", "show"},
+        "commands": {"api", "dag", "ftsh", "placement", "printing", "reliable", "rsl", "show"}
+        | {"gatekeeper"},
         "cli": {"api"},
         "__main__": {"cli"},
     },

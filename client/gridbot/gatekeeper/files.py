@@ -1,0 +1,143 @@
+"""The files of jobs: what clients sent until a job ends, what it left from then on.
+
+ID/inputs/NAME    whole files: each is written beside, synced, and renamed
+ID/outputs/NAME   all of them at once: the directory is renamed when it is complete
+parts/            what is being written; emptied at the start
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridbot.gatekeeper.descriptions import SentFile
+from gridbot_client.protocol.fields import ProtocolError, file_name
+from gridbot_client.storage import sync_directory
+
+BLOCK_BYTES = 1 << 20
+_PARTS = "parts"
+
+
+class CutShort(Exception):
+    """A file did not arrive whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file or a directory below a job's; its name is the last part of its path."""
+
+    path: Path
+    name: str
+    is_directory: bool
+    size: int
+    changed: float  # seconds since 1970
+
+
+class JobFiles:
+    """A folder with the files of all jobs.  Threads may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._parts = folder, folder / _PARTS
+        shutil.rmtree(self._parts, ignore_errors=True)
+        self._parts.mkdir(mode=0o700, parents=True)
+
+    def inputs(self, id: str) -> Path:
+        """Where a job's inputs are, or will be."""
+        return self._folder / id / "inputs"
+
+    def shown(self, id: str) -> Path:
+        """The directory that clients see: the outputs, once a job has ended."""
+        outputs = self._folder / id / "outputs"
+        return outputs if outputs.is_dir() else self.inputs(id)
+
+    def receive(self, id: str, file: SentFile, size: int, read: Callable[[int], bytes]) -> None:
+        """Take an input of a job.  Raises CutShort if it ends before its size."""
+        part = self._part()
+        try:
+            with part.open("wb") as content:
+                left = size
+                while left:
+                    block = read(min(left, BLOCK_BYTES))
+                    if not block:
+                        raise CutShort(f"{file.name}: {left} of {size} bytes are missing")
+                    content.write(block)
+                    left -= len(block)
+                content.flush()
+                os.fsync(content.fileno())
+            part.chmod(0o700 if file.is_executable else 0o600)
+            place = self.inputs(id) / file.name
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.replace(place)
+            for folder in _up_to(place.parent, self._folder):
+                sync_directory(folder)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def missing(self, id: str, files: Iterable[SentFile]) -> list[str]:
+        """Names of inputs that have not arrived."""
+        return [file.name for file in files if not (self.inputs(id) / file.name).is_file()]
+
+    def keep(self, id: str, outputs: Mapping[str, Callable[[Path], object]]) -> None:
+        """Fetch outputs of a job, each by a call that writes it, in place of its inputs."""
+        target = self._folder / id / "outputs"
+        if not target.is_dir():
+            made = Path(tempfile.mkdtemp(dir=self._parts))
+            for name, save in outputs.items():
+                place = made / file_name(name, "output")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                save(place)
+                with place.open("rb") as content:
+                    os.fsync(content.fileno())
+            for folder in (made, *(path for path in made.rglob("*") if path.is_dir())):
+                sync_directory(folder)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made.rename(target)
+            sync_directory(target.parent)
+        shutil.rmtree(self.inputs(id), ignore_errors=True)
+
+    def find(self, id: str, name: str) -> Path | None:
+        """A file or directory that clients see, by its path there; the root without any."""
+        folder = self.shown(id)
+        try:
+            found = folder / file_name(name, "file") if name else folder
+        except ProtocolError:
+            return None
+        return found if found.exists() or not name else None
+
+    def listed(self, place: Path) -> list[Listed]:
+        """What a directory holds, by name; of a file, or nothing, none."""
+        if not place.is_dir():
+            return []
+        return [one(entry) for entry in sorted(place.iterdir())]
+
+    def remove(self, id: str) -> None:
+        """Delete the files of a job."""
+        shutil.rmtree(self._folder / id, ignore_errors=True)
+
+    def sweep(self, ids: set[str]) -> None:
+        """Delete what jobs left that are not among these."""
+        for entry in self._folder.iterdir():
+            if entry != self._parts and entry.name not in ids:
+                self.remove(entry.name)
+
+    def _part(self) -> Path:
+        descriptor, path = tempfile.mkstemp(dir=self._parts)
+        os.close(descriptor)
+        return Path(path)
+
+
+def one(path: Path) -> Listed:
+    """What is known of a file or a directory."""
+    found = path.stat()
+    return Listed(path, path.name, path.is_dir(), found.st_size, found.st_mtime)
+
+
+def _up_to(folder: Path, last: Path) -> Iterator[Path]:
+    while folder != last:
+        yield folder
+        folder = folder.parent
+    yield last

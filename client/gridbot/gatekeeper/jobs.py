@@ -1,0 +1,190 @@
+"""The jobs that were accepted, with their BOTs and ends, in a file; survives crashes.
+
+A job is on the disk before its client hears of it.  Its id is the idempotency key of its BOT, so
+the step between both may be repeated: before it the job is SUBMITTING, after it the BOT is known.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gridbot.api.errors import BadInput, Refused
+from gridbot.gatekeeper.descriptions import JobDescription
+from gridbot.gatekeeper.reading import again
+from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd
+
+_WAIT_SECONDS = 30.0  # for another thread that writes
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS job (
+    id text PRIMARY KEY,
+    subject text NOT NULL,  -- of the certificate whose job it is
+    account text NOT NULL,  -- file of the key that submits it
+    text text NOT NULL,  -- its description
+    state text NOT NULL DEFAULT 'ACCEPTED',
+    is_killed integer NOT NULL DEFAULT 0,
+    bot integer,
+    created real NOT NULL,
+    ended real,
+    reason text NOT NULL DEFAULT '',
+    exit_code integer,
+    cpu_seconds integer NOT NULL DEFAULT 0,
+    wall_seconds integer NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS job_open ON job (created) WHERE ended IS NULL;
+CREATE INDEX IF NOT EXISTS job_subject ON job (subject, created);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedJob:
+    """A job as it is kept; times are seconds since 1970."""
+
+    id: str
+    subject: str
+    account: Path
+    text: str
+    state: ArcState
+    is_killed: bool
+    bot: int | None
+    created: float
+    ended: float | None
+    end: JobEnd
+
+    @property
+    def shown(self) -> ArcState:
+        """The state that clients see."""
+        return ArcState.KILLING if self.is_killed and self.state not in ENDED else self.state
+
+    @property
+    def description(self) -> JobDescription:
+        """What it asks for."""
+        return _described(self.text)
+
+
+@lru_cache(1000)
+def _described(text: str) -> JobDescription:
+    return again(text)
+
+
+class AcceptedJobs:
+    """The jobs in a file; each call is one transaction, synced before it returns.
+
+    Threads may share it.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path, self._now = path, now
+        with self._open() as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.executescript(_SCHEMA)
+        path.chmod(0o600)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
+            database.row_factory = sqlite3.Row
+            database.execute("PRAGMA synchronous = FULL")
+            try:
+                yield database
+            finally:
+                database.close()
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{self._path}: {error}") from None
+
+    def add(self, subject: str, account: Path, texts: Sequence[str], most: int) -> list[str]:
+        """Accept jobs, all or none, and return their ids.
+
+        Raises Refused if their subject would then have more than `most`.
+        """
+        ids = [secrets.token_hex(16) for _ in texts]
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            query = "SELECT count(*) FROM job WHERE subject = ?"
+            there = database.execute(query, (subject,)).fetchone()[0]
+            if there + len(texts) > most:
+                raise Refused(
+                    f"{there} jobs of {subject} are here, and {len(texts)} more asked for; at most"
+                    f" {most} are kept: fetch and clean some"
+                )
+            database.executemany(
+                "INSERT INTO job (id, subject, account, text, created) VALUES (?, ?, ?, ?, ?)",
+                [(id, subject, str(account), text, self._now())
+                 for id, text in zip(ids, texts, strict=True)],
+            )  # fmt: skip
+            database.execute("COMMIT")
+        return ids
+
+    def of(self, subject: str) -> list[AcceptedJob]:
+        """All jobs of a subject, oldest first."""
+        return self._read("subject = ? ORDER BY created", subject)
+
+    def one(self, subject: str, id: str) -> AcceptedJob | None:
+        """A job of a subject; None if there is none, also if it is another's."""
+        return next(iter(self._read("subject = ? AND id = ?", subject, id)), None)
+
+    def unended(self) -> list[AcceptedJob]:
+        """Those that have not ended, oldest first."""
+        return self._read("ended IS NULL ORDER BY created")
+
+    def ended_before(self, when: float) -> list[AcceptedJob]:
+        """Those that ended before a time."""
+        return self._read("ended < ?", when)
+
+    def ids(self) -> set[str]:
+        """Of all jobs."""
+        with self._open() as database:
+            return {row["id"] for row in database.execute("SELECT id FROM job")}
+
+    def move(self, id: str, state: ArcState) -> None:
+        """Note that a job that has not ended is in a state."""
+        self._change("state = ?", id, state)
+
+    def submitted(self, id: str, bot: int) -> None:
+        """Note the BOT that a job has become."""
+        self._change("bot = ?, state = 'QUEUING'", id, bot)
+
+    def kill(self, id: str) -> None:
+        """Note that a job is to end."""
+        self._change("is_killed = 1", id)
+
+    def end(self, id: str, end: JobEnd) -> None:
+        """Note how a job ended; the first end stays."""
+        self._change(
+            "state = ?, reason = ?, exit_code = ?, cpu_seconds = ?, wall_seconds = ?, ended = ?",
+            id, end.state, end.reason, end.exit_code, end.cpu_seconds, end.wall_seconds,
+            self._now(),
+        )  # fmt: skip
+
+    def remove(self, id: str) -> None:
+        """Forget a job that has ended."""
+        with self._open() as database:
+            database.execute("DELETE FROM job WHERE id = ? AND ended IS NOT NULL", (id,))
+
+    def _change(self, what: str, id: str, *values: object) -> None:
+        with self._open() as database:
+            database.execute(
+                f"UPDATE job SET {what} WHERE id = ? AND ended IS NULL",  # noqa: S608 (our texts)
+                (*values, id),
+            )
+
+    def _read(self, which: str, *values: object) -> list[AcceptedJob]:
+        with self._open() as database:
+            rows = database.execute(f"SELECT * FROM job WHERE {which}", values)  # noqa: S608
+            return list(map(_job, rows))
+
+
+def _job(row: sqlite3.Row) -> AcceptedJob:
+    state = ArcState(row["state"])
+    numbers = row["exit_code"], row["cpu_seconds"], row["wall_seconds"]
+    return AcceptedJob(
+        row["id"], row["subject"], Path(row["account"]), row["text"], state,
+        bool(row["is_killed"]), row["bot"], row["created"], row["ended"],
+        JobEnd(state, row["reason"], *numbers),
+    )  # fmt: skip

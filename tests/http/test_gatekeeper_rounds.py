@@ -1,0 +1,187 @@
+"""Jobs of ARC become BOTs, each one, whatever happens between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.factories import make_failure, make_outcome
+from tests.http.conftest import Person, Site
+from tests.http.loopback import LosesReplies, serve
+
+from gridbot.gatekeeper.descriptions import submission_fields
+from gridbot.gatekeeper.files import JobFiles
+from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
+from gridbot.gatekeeper.owners import session_of
+from gridbot.gatekeeper.rounds import FILES_AWAITED_SECONDS, Rounds, RoundSettings
+from gridbot.gatekeeper.states import ArcState
+from gridbot_client.protocol.messages import ReplicaId
+
+ALICE = "/O=Grid/CN=Alice"
+JOB = '&(executable=run.sh)(inputFiles=("run.sh" ""))(stdout=o)(outputFiles=("a/b" ""))'
+
+
+class Jobs:
+    """What a gatekeeper keeps, and its rounds, which a test lets happen."""
+
+    def __init__(self, folder: Path, url: str, key: str) -> None:
+        self.account = folder / "alice" / "key"
+        self.account.parent.mkdir()
+        self.account.write_text(key)
+        self.folder, self.url, self.now = folder, url, 1000.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew with what is on the disk, as after a kill."""
+        self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.now)
+        self.files = JobFiles(self.folder / "files")
+        self.rounds = Rounds(self.kept, self.files, RoundSettings(self.url), lambda: self.now)
+
+    def accept(self, text: str = JOB) -> str:
+        [id] = self.kept.add(ALICE, self.account, [text], 100)
+        return id
+
+    def send(self, id: str) -> None:
+        [file] = self.one(id).description.inputs
+        content = b"#!/bin/sh\n"
+        self.files.receive(id, file, len(content), lambda _: content)
+
+    def one(self, id: str) -> AcceptedJob:
+        found = self.kept.one(ALICE, id)
+        assert found
+        return found
+
+
+@pytest.fixture
+def network(site: Site) -> LosesReplies:
+    return LosesReplies(site.app, [])
+
+
+@pytest.fixture
+def jobs(network: LosesReplies, alice: Person, tmp_path: Path) -> Iterator[Jobs]:
+    folder = tmp_path / "gatekeeper"
+    folder.mkdir()
+    with serve(network) as url:
+        yield Jobs(folder, url, alice.token)
+
+
+def bots(site: Site) -> list[tuple[int, str]]:
+    return site.conn.execute("SELECT id, submit_key FROM bot ORDER BY id").fetchall()
+
+
+def test_a_job_is_submitted_when_its_files_are_there(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept()
+    jobs.rounds.once()
+    assert (jobs.one(id).state, bots(site)) == (ArcState.ACCEPTED, [])
+    jobs.send(id)
+    jobs.rounds.once()
+    [(bot, key)] = bots(site)
+    assert (jobs.one(id).state, jobs.one(id).bot, key) == (ArcState.QUEUING, bot, id)
+    jobs.rounds.once()
+    assert len(bots(site)) == 1
+
+
+def test_a_gatekeeper_that_was_killed_after_the_server_had_the_bot_makes_no_second(
+    site: Site, jobs: Jobs
+) -> None:
+    id = jobs.accept()
+    jobs.send(id)
+    # What it did before it was killed: the server knows the BOT, the disk does not.
+    jobs.kept.move(id, ArcState.SUBMITTING)
+    with session_of(jobs.url, jobs.account) as session:
+        fields = submission_fields(jobs.one(id).description, id, jobs.files.inputs(id))
+        made = session.submit(**fields)
+    jobs.restart()
+    assert jobs.one(id).bot is None
+    jobs.rounds.once()
+    assert (jobs.one(id).bot, bots(site)) == (made.id, [(made.id, id)])
+
+
+def test_a_lost_answer_of_the_server_makes_no_second_bot(
+    site: Site, jobs: Jobs, network: LosesReplies
+) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    network.lose.append(("POST", "/bots"))
+    jobs.rounds.once()
+    jobs.rounds.once()
+    assert network.lose == []
+    assert [key for _, key in bots(site)] == [id]
+
+
+def test_outputs_are_fetched_whole_and_in_place_of_the_inputs(
+    site: Site, jobs: Jobs, alice: Person
+) -> None:
+    id = jobs.accept()
+    jobs.send(id)
+    jobs.rounds.once()
+    replica = ReplicaId(jobs.one(id).bot or 0, 0, 0)
+    make_outcome(site.conn, replica, site.client_of(alice).id, {"stdout": b"out", "a/b": b"\0"})
+    site.conn.execute("UPDATE bot SET state = 'done', ended_at = now()")
+    # Killed while it fetched: what is there of them is not shown.
+    (jobs.folder / "files/parts/half").mkdir()
+    (jobs.folder / "files/parts/half/o").write_text("ou")
+    jobs.restart()
+    assert list((jobs.folder / "files/parts").iterdir()) == []
+    jobs.rounds.once()
+    job = jobs.one(id)
+    assert (job.state, job.end.exit_code) == (ArcState.FINISHED, 0)
+    shown = jobs.files.shown(id)
+    found = {str(path.relative_to(shown)): path.read_bytes()
+             for path in shown.rglob("*") if path.is_file()}  # fmt: skip
+    assert found == {"o": b"out", "a/b": b"\0"}
+
+
+def test_a_job_that_fails_says_why(site: Site, jobs: Jobs, alice: Person) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    replica = ReplicaId(jobs.one(id).bot or 0, 0, 0)
+    make_failure(site.conn, replica, site.client_of(alice).id, "missing_output")
+    site.conn.execute("UPDATE bot SET state = 'done', ended_at = now()")
+    jobs.rounds.once()
+    job = jobs.one(id)
+    assert job.state is ArcState.FAILED
+    assert "missing_output" in job.end.reason
+
+
+def test_killed_jobs_end_before_and_after_they_are_submitted(site: Site, jobs: Jobs) -> None:
+    before, after = jobs.accept(), jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    for id in (before, after):
+        jobs.kept.kill(id)
+    assert jobs.one(after).shown is ArcState.KILLING
+    jobs.rounds.once()  # cancels the BOT
+    jobs.rounds.once()
+    assert [jobs.one(id).state for id in (before, after)] == [ArcState.KILLED] * 2
+    assert [key for _, key in bots(site)] == [after]
+
+
+def test_what_the_server_refuses_fails_and_delays_no_other(site: Site, jobs: Jobs) -> None:
+    bad = jobs.accept("&(executable=/bin/a)(memory=999999)(count=999999)")
+    good = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert (jobs.one(bad).state, jobs.one(good).state) == (ArcState.FAILED, ArcState.QUEUING)
+    assert jobs.one(bad).end.reason
+
+
+def test_jobs_wait_for_a_key_that_is_refused(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    right = jobs.account.read_text()
+    jobs.account.write_text("wrong")
+    jobs.rounds.once()
+    assert (jobs.one(id).state, bots(site)) == (ArcState.ACCEPTED, [])
+    jobs.account.write_text(right)
+    jobs.restart()
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.QUEUING
+
+
+def test_files_that_never_come_end_a_job_and_old_jobs_are_deleted(jobs: Jobs) -> None:
+    id = jobs.accept()
+    jobs.now += FILES_AWAITED_SECONDS + 1
+    jobs.rounds.once()
+    assert jobs.one(id).end.reason == "input file run.sh was not sent within 86400 s"
+    jobs.now += RoundSettings(None).kept + 1
+    jobs.rounds.once()
+    assert jobs.kept.ids() == set()
+    assert not jobs.files.inputs(id).parent.exists()
