@@ -52,7 +52,11 @@ from gridbot_server.storage.job_proofs import read_jobs
 from gridbot_server.storage.rows import JobId, JobTexts, encode, has_row
 from gridbot_server.storage.states import Event
 
-_TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
+# Between two notifications of reports, at least: each takes a lock that all commits share, and
+# wakes all who listen.  One that tells of many makes the transitioner rest, so that the next one
+# would not be heard at once.
+_TELL_SECONDS, _REST_SECONDS = 0.03, 0.2
+_FEW_REPORTS = 16
 MAX_WANT = 200  # replicas in one reply
 _NOTHING = CallBack()
 
@@ -80,7 +84,8 @@ class Dispatcher:
         self._spending = Spending()
         self._ranking = Ranking()
         self._described: dict[int, int] = {}  # host -> hash of its last ad
-        self._told_at = -math.inf  # when the transitioner was last told of reports
+        self._untold = 0  # reports, since the transitioner was told of some
+        self._tells_at = -math.inf  # when it may be told again
         self._followers = Followers(clock)
         self._pauses = Pauses()  # in calling back
         self._start = 0  # where looking at further copies begins: it rotates
@@ -118,11 +123,11 @@ class Dispatcher:
 
     def _tell_of_reports(self, conn: Connection, exchanges: Sequence[Exchange]) -> None:
         """Wake the transitioner, not too often: it makes passes by itself, too."""
+        self._untold += sum(len(exchange.request.reports) for exchange in exchanges)
         now = self._clock()
-        if now - self._told_at < _TELL_SECONDS:
-            return
-        if any(exchange.request.reports for exchange in exchanges):
-            self._told_at = now
+        if self._untold and now >= self._tells_at:
+            pause = _TELL_SECONDS if self._untold <= _FEW_REPORTS else _REST_SECONDS
+            self._untold, self._tells_at = 0, now + pause
             conn.execute(SQL["tell_of_reports"])
 
     def forget(self) -> None:
@@ -134,6 +139,7 @@ class Dispatcher:
             self._traced.forget()
         self._described.clear()
         self._views.forget()
+        self._tells_at = -math.inf
 
     # -------------------------------------------------------------------------- new work
 
