@@ -1,7 +1,8 @@
 """Kills a piece of a program at each system call that changes a file, and what a crash leaves.
 
 A crash of the process leaves all that it wrote.  A power cut leaves what was synced, and perhaps
-more: so it is tried with nothing else, and with all names but with zeros for contents.
+more: so it is tried with nothing else, with all names but with zeros for contents, and with zeros
+for large contents alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 # In memory: an inode number is never used again there, and nothing waits for a disk.
 MEMORY = Path("/dev/shm")
 KILLED, FAILED = -1, -2
+_PAGE_BYTES = 4096
 
 
 class Crash(StrEnum):
@@ -31,6 +33,7 @@ class Crash(StrEnum):
     KILL = "kill"  # of the process: all that it wrote
     POWER_CUT = "power cut"  # what was synced
     TORN = "power cut, torn"  # all names, and zeros where a content was not synced
+    LARGE_TORN = "power cut, large files torn"  # the same, but what fits a page is whole
 
 
 class Disk:
@@ -63,9 +66,10 @@ class Disk:
             self._restore(left, self.root.lstat().st_ino, self.root.lstat().st_mode & 0o7777)
             shutil.rmtree(self.root)
             left.rename(self.root)
-        elif how is Crash.TORN:
+        elif how is not Crash.KILL:
+            least = _PAGE_BYTES if how is Crash.LARGE_TORN else 0
             for path in self.root.rglob("*"):
-                if not path.is_dir():
+                if not path.is_dir() and path.lstat().st_size > least:
                     self._tear(path)
         if how is not Crash.KILL:
             self.sync()
