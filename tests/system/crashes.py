@@ -134,7 +134,7 @@ class Load:
                 assert answer.status_code >= 500, answer.text
                 status = answer.status_code
             self.refusals.append(status)
-            self._stop.wait(0.1)
+            self._stop.wait(2 * self.job_seconds[1])  # slow clients make no storm
         raise Stopped
 
     def wait(self, seconds: float) -> None:
