@@ -108,10 +108,12 @@ class Overlay:
 
     def status(self, grid: str) -> dict[str, Any]:
         """What `overlay status --json` says of a grid."""
+        return self.statuses()[grid]
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """What `overlay status --json` says of each grid."""
         shown = self.server.run("overlay", "status", "--json", "--data", str(self.folder))
-        [found] = [item for item in json.loads(shown)["grids"] if item["name"] == grid]
-        assert isinstance(found, dict)
-        return found
+        return {item["name"]: item for item in json.loads(shown)["grids"]}
 
     def pilots(self, grid: str) -> list[Pilot]:
         """All pilots that the constructor ever sent to a grid, as it knows them now."""

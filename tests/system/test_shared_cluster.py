@@ -14,6 +14,7 @@ from tests.system.overlays import Overlay, overlay
 from tests.system.ssh_daemon import login_node
 
 JOBS = 100
+MANY = 1000
 # A job of a few tenths of a second, so that constructors look while they run.
 SQUARE = "sleep 0.2; echo $(($1 * $1))"
 LIMITS = ("--max-running", "4", "--max-queued", "4", "--walltime", "10m")
@@ -24,6 +25,17 @@ def cluster() -> Iterator[Slurm]:
     """Partitions `batch` and `second`, none of which preempts the other's jobs."""
     second = "second Nodes=ALL MaxTime=60 PriorityTier=1"
     with open_folder("slurm") as folder, slurm(folder, PartitionName=second) as made:
+        yield made
+
+
+@pytest.fixture
+def large_cluster() -> Iterator[Slurm]:
+    """As `cluster`, with room for ten pilots of up to two cores."""
+    second = "second Nodes=ALL MaxTime=60 PriorityTier=1"
+    with (
+        open_folder("slurm") as folder,
+        slurm(folder, nodes=5, cpus=4, PartitionName=second) as made,
+    ):
         yield made
 
 
@@ -43,10 +55,10 @@ def working(server: Deployment, bot: int) -> dict[str, set[str]]:
     return {grid: {name for other, name in rows if other == grid} for grid, _ in rows}
 
 
-def assert_done(server: Deployment, bot: int) -> None:
+def assert_done(server: Deployment, bot: int, jobs: int = JOBS) -> None:
     with server.session() as session:
         results = sorted(int(result.stdout) for result in session.bot(bot).results())
-    assert results == [number**2 for number in range(JOBS)]
+    assert results == [number**2 for number in range(jobs)]
     assert server.rows("SELECT DISTINCT how FROM ended WHERE bot = %s", bot) == [("success",)]
 
 
@@ -57,13 +69,16 @@ def assert_none_disturbed(made: Overlay, *grids: str) -> None:
     assert all(pilot.has_joined and not pilot.cancelled for pilot in sent), sent
     assert not any("CANCELLED" in pilot.reason for pilot in sent), sent
     assert not re.search(r"cancels|alone", made.log.read_text())
-    assert all(made.status(grid)["failing"] == [] for grid in grids)
+    statuses = made.statuses()
+    assert all(statuses[grid]["failing"] == [] for grid in grids)
 
 
-def run_held(server: Deployment, *overlays: Overlay, pilots: int) -> int:
+def run_held(
+    server: Deployment, *overlays: Overlay, pilots: int, jobs: int = JOBS, seconds: float = 60.0
+) -> int:
     """Run a BOT whose jobs wait until so many pilots hold one; return it when it is done."""
     gate = server.gate()
-    bot = server.submit("--range", f"0:{JOBS}", "--", *gate.command(SQUARE), policy=NO_COPIES)
+    bot = server.submit("--range", f"0:{jobs}", "--", *gate.command(SQUARE), policy=NO_COPIES)
     for made in overlays:
         made.start()
 
@@ -72,7 +87,7 @@ def run_held(server: Deployment, *overlays: Overlay, pilots: int) -> int:
 
     eventually(is_full, what=f"{pilots} pilots that work")
     gate.open()
-    server.wait(bot)
+    server.wait(bot, seconds)
     for made in overlays:
         made.wait_left()
     return bot
@@ -86,6 +101,23 @@ def test_two_partitions_of_one_cluster_share_a_bot(
     bot = run_held(running, pilots, pilots=8)
     assert_done(running, bot)
     assert_none_disturbed(pilots, "low", "high")
+
+
+def test_ten_grids_of_one_cluster_share_a_thousand_jobs(
+    running: Deployment, large_cluster: Slurm, tmp_path: Path
+) -> None:
+    """Two partitions, five accounts and two shapes; each grid has room for one pilot."""
+    grids = [f"g{number}" for number in range(10)]
+    with overlay(running, tmp_path.name) as made:
+        for number, grid in enumerate(grids):
+            partition = f"--directive=--partition={('batch', 'second')[number % 2]}"
+            account = f"--directive=--account=lab{number % 5}"
+            shape = ("--cpus", str(1 + number // 5), "--walltime", "10m")
+            limits = ("--max-running", "1", "--max-queued", "1")
+            made.add_slurm(grid, large_cluster, partition, account, *shape, *limits)
+        bot = run_held(running, made, pilots=len(grids), jobs=MANY, seconds=300.0)
+        assert_done(running, bot, MANY)
+        assert_none_disturbed(made, *grids)
 
 
 def test_a_cluster_that_is_reached_directly_and_by_ssh_is_no_trouble(
