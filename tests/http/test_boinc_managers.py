@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -205,7 +206,7 @@ def test_a_manager_joins_and_leaves_teams(site: Site) -> None:
         ),
         ("name", "a\nb"),
         ("teamid", "77"),
-        ("teamid", "9" * 30),
+        ("teamid", "9" * 5000),
         ("venue", "moon"),
         ("email_addr", "eve@example.com"),
         ("password_hash", "0" * 32),
@@ -218,6 +219,29 @@ def test_what_cannot_be_is_named_and_changes_nothing(site: Site, name: str, text
     answer = ask(site, "am_set_info", account_key=own, **{**good, name: text})
     assert value(answer, "error_num") == "-1"
     assert info(site, own) == before
+
+
+def test_changes_that_cannot_be_do_not_shut_a_manager_out(site: Site) -> None:
+    own = key_of(site)
+    for _ in range(50):
+        assert value(ask(site, "am_set_info", account_key=own, venue="moon"), "error_num") == "-1"
+    assert "<success/>" in ask(site, "am_set_info", account_key=own, venue="work")
+
+
+def test_what_boinc_has_no_word_for_outlives_what_a_manager_sets(site: Site) -> None:
+    own = key_of(site)
+    ask(site, "am_set_info", account_key=own, global_prefs=PREFERENCES)
+    ours = json.dumps({"work": {"hours": "1-2", "give-back-minutes": "30"}})
+    site.conn.execute(
+        "UPDATE owner SET preferences = preferences || %s WHERE preferences <> '{}'", [ours]
+    )
+    assert "<success/>" in ask(site, "am_set_info", account_key=own, global_prefs=PREFERENCES)
+    ((kept,),) = site.rows(
+        "SELECT preferences->'work' FROM owner WHERE preferences->'work'->>'on-battery' IS NULL"
+        " AND preferences <> '{}'"
+    )
+    assert kept["give-back-minutes"] == "30"
+    assert "hours" not in kept
 
 
 def test_another_accounts_machine_is_not_found(site: Site) -> None:

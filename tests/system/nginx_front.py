@@ -83,6 +83,7 @@ class NginxFront:
             ("worker_connections 16384", "worker_connections 512"),
             ("/run/nginx.pid", f"{self.folder}/pid"),
             ("/var/log/nginx/gridbot.log", f"{self.folder}/access.log"),
+            ("/var/log/nginx/gridbot-error.log", f"{self.folder}/error.log"),
             ("listen 443 ssl", f"listen 127.0.0.1:{self.tls} ssl"),
             ("listen 443 ssl", f"listen 127.0.0.1:{self.store_tls} ssl"),
             ("listen 80", f"listen 127.0.0.1:{self.plain}"),

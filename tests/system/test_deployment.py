@@ -93,3 +93,16 @@ def test_a_bot_with_files_goes_through_nginx_and_tls(behind_tls: Deployment) -> 
         assert found.content == content
     assert found.headers["Strict-Transport-Security"]
     assert "Bearer" not in (behind_tls.folder / "access.log").read_text()
+
+
+def test_no_key_of_an_account_stands_in_nginx_logs_when_servers_are_away(tmp_path: Path) -> None:
+    with nginx_front(tmp_path, ["127.0.0.1:1"]) as front:
+        for page in ("am_get_info.php?account_key=SECRET", "lookup_account.php?passwd_hash=SECRET"):
+            answer = requests.get(f"{front.url}/boinc/{page}", verify=str(front.bundle), timeout=30)
+            assert answer.status_code == 502
+        assert (
+            requests.get(f"{front.url}/", verify=str(front.bundle), timeout=30).status_code == 502
+        )
+        logs = [(tmp_path / name).read_text() for name in ("access.log", "error.log")]
+    assert all(logs)
+    assert [log for log in logs if "SECRET" in log] == []

@@ -52,6 +52,7 @@ def test_no_request_fails_while_servers_behind_nginx_are_restarted_in_turn(
                     server.run("server", "stop", "--data", str(server.data))
                     until_more(lambda: len(load.acknowledged), "work without it")
                     server.start(*options)
+                    until_more(partial(sent, server), "work from it again")
                 load.drain()
             assert load.refusals == []
             assert crashes.lost_reports(one, load) == []

@@ -24,7 +24,7 @@ HTML = b"<p>how far it is</p>"
 @pytest.fixture
 def pages() -> SharedContents:
     """A page that somebody looks at."""
-    made = SharedContents()
+    made = SharedContents(clock=lambda: 0.0)
     made.remember(COOKIE, ["ada"])
     form = b"<p>%s</p>" % made.placeholder.encode()
     made.get("/bots/7", "ada", 1000.0, lambda: ("title", HTML + form))

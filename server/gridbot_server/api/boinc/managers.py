@@ -87,14 +87,15 @@ def _managed(answer: Answer) -> Response:
     key = _given().get("account_key", "")
 
     def look() -> str | None:
-        with connection() as conn, conn.transaction():
-            account = managers.find(conn, key)
-            return None if account is None else answer(conn, account, key)
+        try:
+            with connection() as conn, conn.transaction():
+                account = managers.find(conn, key)
+                return None if account is None else answer(conn, account, key)
+        except (BoincError, PreferenceError) as error:  # of a change, whose key was right
+            return pages.failed(_CANNOT_BE, str(error))
 
     try:
         found = current().login_limits.attempt_key(source(), look)
-    except (BoincError, PreferenceError) as error:
-        return xml(pages.failed(_CANNOT_BE, str(error)))
     except TooManyAttempts:
         return xml(pages.no_account(AccountError.PROJECT_DOWN))
     except psycopg.OperationalError as error:

@@ -96,6 +96,11 @@ def read_preferences(text: str) -> dict[str, dict[str, str]]:
     return {venue: texts for venue, texts in found.items() if texts}
 
 
+def beyond_boinc(texts: Mapping[str, str]) -> dict[str, str]:
+    """Those of an account's preferences for which BOINC has no word, so that no manager has it."""
+    return {name: text for name, text in texts.items() if name == "give-back-minutes"}
+
+
 def read_shares(text: str) -> dict[str, float]:
     """Resource shares by venue, of `<project_preferences>`; BoincError for a text that is none."""
     found = {}

@@ -19,7 +19,7 @@ from gridbot_server.boinc.session.project import Project
 from gridbot_server.signing import keys
 from gridbot_server.storage import preferences, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch_one, fetch_value
+from gridbot_server.storage.rows import encode, fetch_one, fetch_only, fetch_value
 
 SQL = sql.load("boinc.sql")
 CREDIT = sql.load("credit.sql")
@@ -27,6 +27,11 @@ OPERATION = sql.load("operation.sql")
 PREFERENCES = preferences.SQL
 
 _FIXED = ("email_addr", "password_hash")
+
+
+class _Kept(NamedTuple):
+    venues: preferences.Venues
+    shares: Mapping[str, float]
 
 
 class AccountRow(NamedTuple):
@@ -99,15 +104,20 @@ def change(conn: Connection, account: AccountRow, wanted: Mapping[str, str]) -> 
 
 
 def _prefer(conn: Connection, account: AccountRow, venues: preferences.Venues) -> None:
-    """Replace the preferences of all venues: a manager knows all of them."""
-    conn.execute(PREFERENCES["lock"], {"owner": account.id})
+    """Replace the preferences of all venues, as far as a manager knows them."""
+    kept, _ = fetch_only(conn, _Kept, PREFERENCES["lock"], {"owner": account.id})
+    said = {
+        venue: {**venues.get(venue, {}), **manager.beyond_boinc(kept.get(venue, {}))}
+        for venue in VENUES
+    }
+    venues = {venue: texts for venue, texts in said.items() if texts}
     values = {"owner": account.id, "venues": encode(venues), "shares": None}
     conn.execute(PREFERENCES["save"], values)
 
 
 def _join(conn: Connection, account: AccountRow, text: str) -> None:
     """Join the team of a number; 0 is none."""
-    if not text.isdecimal() or int(text) >= 2**31:
+    if not text.isdecimal() or len(text) > 10 or int(text) >= 2**31:
         raise BoincError(f"teamid {text[:40]!r}: give the number of a team, or 0")
     team = int(text) or None
     if team and not conn.execute(SQL["team_exists"], {"team": team}).fetchone():
