@@ -143,7 +143,7 @@ def _left(
     """What is there of a load whose server was restored: BOTs that were lost are not."""
     there = {bot for (bot,) in server.rows("SELECT id FROM bot")}
     wrong = [job for job in crashes.wrong_outcomes(server, load) if job[0] in there]
-    since = {name for name, told in load.acknowledged.items() if told == epoch}
+    since = {name for name, told in load.acknowledged.items() if told == epoch and name[0] in there}
     missing = since.intersection(crashes.lost_reports(server, load))
     return {
         "bots_missing": sorted(kept - there),
