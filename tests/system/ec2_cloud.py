@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -157,18 +158,23 @@ class Machines:
 
     def run(self) -> None:
         while not self.ended.wait(0.2):
-            for instance, seen in self.cloud.instances().items():
-                if instance not in self.processes and seen["state"] == "running":
-                    self.processes[instance] = self._begin(instance)
-                elif instance in self.processes:
-                    self._follow(instance, seen["state"])
+            with suppress(requests.RequestException):  # the next turn asks again
+                self._turn()
+
+    def _turn(self) -> None:
+        for instance, seen in self.cloud.instances().items():
+            if instance not in self.processes and seen["state"] == "running":
+                self.processes[instance] = self._begin(instance)
+            elif instance in self.processes:
+                self._follow(instance, seen["state"])
 
     def _begin(self, instance: str) -> subprocess.Popen[bytes]:
+        script = self.cloud.script(instance)
         folder = self._folder(instance)
         folder.mkdir()
         for name in _FAKED:
             (folder / name).symlink_to(FAKE)
-        (folder / "script").write_text(self.cloud.script(instance))
+        (folder / "script").write_text(script)
         known = {"PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(folder)}
         with (folder / "console").open("wb") as console:
             return subprocess.Popen(
@@ -208,13 +214,14 @@ def ec2_cloud(folder: Path) -> Iterator[Ec2Cloud]:
 
 @contextmanager
 def machines(cloud: Ec2Cloud) -> Iterator[Machines]:
-    """Let the instances of a cloud run."""
+    """Let the instances of a cloud run; raises what went wrong there."""
     made = Machines(cloud)
-    thread = threading.Thread(target=made.run, daemon=True)
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.ended.set()
-        thread.join(60.0)
-        made.remove()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(made.run)
+        try:
+            yield made
+        finally:
+            made.ended.set()
+            wait([running])
+            made.remove()
+            running.result()

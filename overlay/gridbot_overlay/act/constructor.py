@@ -25,6 +25,7 @@ from gridbot_overlay.decide.reconcile import (
     UNKNOWN,
     Orphan,
     attribute,
+    charged,
     given_up,
     orphan,
     reconcile,
@@ -350,7 +351,7 @@ def _tails(submitter: Submitter, pilots: Iterable[Pilot]) -> dict[str, str]:
 
 def _fared(pilot: Pilot, row: Mapping[str, Any]) -> Pilot:
     return replace(
-        pilot,
+        charged(pilot),
         has_joined=True,
         jobs=row["jobs"],
         failures=row["failures"],

@@ -82,6 +82,9 @@ CREATE TABLE spent (
     PRIMARY KEY (grid, day)
 ) WITHOUT ROWID;
 
+-- name: migration 8
+ALTER TABLE pilot ADD COLUMN overran_at REAL;
+
 -- name: instance
 SELECT instance FROM overlay
 

@@ -123,6 +123,7 @@ class Pilot:
     walltime_seconds: int = 3600  # it ends after so long at the latest
     waiting_at: float | None = None  # when it was last seen to wait
     running_at: float | None = None  # when it was first seen to run
+    overran_at: float | None = None  # when it was last seen to run for longer than its walltime
     has_joined: bool = False  # its client has spoken with the server
     holding: int = 0  # replicas that it holds now
     has_held: bool = False  # it has held one at some time

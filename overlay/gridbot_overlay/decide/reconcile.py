@@ -113,10 +113,17 @@ def orphan(sighting: Sighting, why: str) -> Orphan:
 
 def given_up(pilot: Pilot, now: float) -> Pilot:
     """Close the record of a pilot whose grid is not looked at any more, at its latest end."""
-    runs_until = pilot.started_at and pilot.started_at + pilot.walltime_seconds
+    ended_at = now if pilot.started_at is None else _runs_until(pilot)
     return replace(
-        pilot, state=PilotState.ENDED, ended_at=runs_until or now, reason=NO_GRID, cancelled=NO_GRID
+        pilot, state=PilotState.ENDED, ended_at=ended_at, reason=NO_GRID, cancelled=NO_GRID
     )
+
+
+def charged(pilot: Pilot) -> Pilot:
+    """Charge for a pilot that ran and has ended though nobody saw it run: since it last waited."""
+    if pilot.is_live or pilot.started_at is not None:
+        return pilot
+    return replace(pilot, started_at=_last_waiting(pilot))
 
 
 def _is_it(pilot: Pilot, sighting: Sighting) -> bool:
@@ -147,8 +154,14 @@ def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
     ran = state is PilotState.RUNNING or pilot.has_joined or not pilot.cancelled
     if pilot.started_at is None and ran:
         # It started after it was last seen to wait; so its hours are not counted too low.
-        return replace(seen, started_at=_last_waiting(pilot))
-    return seen
+        seen = replace(seen, started_at=_last_waiting(pilot))
+    return replace(seen, overran_at=now) if _overruns(seen, now) else seen
+
+
+def _overruns(pilot: Pilot, now: float) -> bool:
+    if pilot.state is not PilotState.RUNNING or pilot.running_at is None:
+        return False
+    return now > pilot.running_at + pilot.walltime_seconds
 
 
 def _waiting_since(pilot: Pilot, state: PilotState, now: float) -> float:
@@ -159,9 +172,14 @@ def _waiting_since(pilot: Pilot, state: PilotState, now: float) -> float:
 
 
 def _latest_end(pilot: Pilot, now: float) -> float:
-    """Return when a pilot ended that is gone now: its walltime bounds it, were we away for long."""
+    """Return when a pilot ended that is gone now, were we away for long."""
+    return min(now, _runs_until(pilot))
+
+
+def _runs_until(pilot: Pilot) -> float:
+    """Its walltime bounds it, unless it was seen to run for longer."""
     began = _last_waiting(pilot) if pilot.started_at is None else pilot.started_at
-    return min(now, began + pilot.walltime_seconds)
+    return max(began + pilot.walltime_seconds, pilot.overran_at or began)
 
 
 def _last_waiting(pilot: Pilot) -> float:
@@ -177,6 +195,6 @@ def _unseen(pilot: Pilot, now: float) -> Pilot:
     if not pilot.native_id and not pilot.reason:
         # Nobody refused it: we were stopped before it was made, which is no fault of the grid.
         return replace(ended, reason=NEVER_MADE, cancelled=NEVER_MADE)
-    if pilot.started_at is None and pilot.has_joined:
-        return replace(ended, started_at=_last_waiting(pilot))
-    return ended
+    # What costs money and was accepted may have run while nobody looked: a grid forgets in time.
+    may_have_run = pilot.price > 0 and pilot.native_id and not pilot.cancelled
+    return charged(ended) if pilot.has_joined or may_have_run else ended

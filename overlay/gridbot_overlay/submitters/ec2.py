@@ -103,7 +103,7 @@ class Ec2:
         except GridError as error:
             if error.is_lasting:
                 raise
-            document = self._api.call("RunInstances", parameters)
+            document = self._start_again(parameters)
         made = [*_instances(document)]
         if len(made) != 1 or not (native_id := text_of(made[0], "{*}instanceId")):
             raise GridError(f"RunInstances names {len(made)} instances, not one")
@@ -113,6 +113,13 @@ class Ec2:
         )  # fmt: skip
         self._young[native_id] = seen, time.monotonic()
         return native_id
+
+    def _start_again(self, parameters: dict[str, str]) -> Element:
+        """Repeat a request; whatever is said of it now, the first may have started an instance."""
+        try:
+            return self._api.call("RunInstances", parameters)
+        except GridError as error:
+            raise GridError(str(error)) from error
 
     def _parameters(self, order: PilotOrder, index: int) -> dict[str, str]:
         own = parameters(order, index, self._grid.name, self._options)
@@ -241,6 +248,7 @@ def parameters(order: PilotOrder, index: int, grid: str, options: dict[str, Any]
         "MaxCount": "1",
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions.HttpTokens": "required",
+        "MetadataOptions.HttpProtocolIpv6": "disabled",  # the script's rule is one of IPv4
         "UserData": user_data(order, index),
         "TagSpecification.1.ResourceType": "instance",
     }

@@ -6,8 +6,9 @@ pilot() (
     set -e
     # Whatever hangs: EC2 knows no walltime.
     shutdown -P +@minutes@
-    # Who may ask for this script has the pilots' key.
-    ip rule add to 169.254.169.254 pref 1 prohibit
+    # Who may ask for this script has the pilots' key.  systemd-networkd removes rules that are
+    # not its own but for those of "kernel" (networkd.conf(5), ManageForeignRoutingPolicyRules).
+    ip rule add to 169.254.169.254 pref 1 protocol kernel prohibit
     id gridbot 2> /dev/null || useradd --system gridbot
     folder=$(mktemp -d)
     cat > "$folder/pilot.sh" <<'GRIDBOT_PILOT_SCRIPT'

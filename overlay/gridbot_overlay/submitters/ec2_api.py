@@ -67,7 +67,7 @@ class Ec2Api:
             document = answers.xml(text)
         except ValueError as error:
             words = f"{self.endpoint} answers {status} to {action}, and no XML of EC2's: {error}"
-            raise GridError(words, is_lasting=status < 500) from None
+            raise GridError(words) from None  # what was asked for may have been done
         if status != 200:
             raise refusal(status, document)
         return document

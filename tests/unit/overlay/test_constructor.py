@@ -489,6 +489,21 @@ def test_what_the_server_says_of_a_pilot_is_remembered(
     assert (found.has_joined, found.node, found.state) == (True, "n1", PilotState.RUNNING)
 
 
+def test_a_pilot_that_ran_unseen_is_charged_when_the_server_tells_of_it(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    [first, *_] = a_round(folder, api.url, NOW).pilots
+    cluster.put([])
+    row = {"pilot": first.id, "client": 1, "host": 4, "host_name": "n1", "core_seconds": 9.0}
+    row |= {"jobs": 3, "failures": 0, "running": 0, "seen_seconds_ago": 1.0, "error": None}
+    api.pilots = [{**row, "ad": {}}]
+    found = {pilot.id: pilot for pilot in a_round(folder, api.url, LATER).pilots}
+    assert found[first.id].started_at == NOW
+    assert [
+        pilot.hours for pilot in found.values() if not pilot.has_joined and not pilot.is_live
+    ] == [0.0] * 4
+
+
 def _settle(cluster: Cluster, api: Api, folder: Path) -> None:
     """Do rounds until whatever was left open is closed."""
     api.kill_at = None

@@ -1,6 +1,7 @@
 """Claims about finding pilots again: nothing is lost, nothing is doubled, no orphan stays."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.overlay_factories import NOW, pilot
@@ -12,6 +13,7 @@ from gridbot_overlay.decide.reconcile import (
     NO_GRID,
     Reconciled,
     attribute,
+    charged,
     given_up,
     reconcile,
 )
@@ -110,6 +112,42 @@ def test_a_pilot_that_ended_while_nobody_looked_is_charged_its_walltime_at_most(
     for known in (running, waited):
         ended = only(reconcile([known], sightings, weekend).changed)
         assert (ended.ended_at, ended.hours) == (NOW + 3600, 1.0)
+
+
+def test_a_paid_pilot_of_which_the_grid_has_forgotten_all_is_charged_since_it_last_waited() -> None:
+    weekend = NOW + 2 * 86_400
+    queued = pilot(0, waiting_at=NOW - 50, price=1.0)
+    accepted = pilot(0, PilotState.SUBMITTING, price=1.0)
+    for known, began in ((queued, NOW - 50), (accepted, accepted.submitted_at)):
+        ended = only(reconcile([known], [], weekend).changed)
+        assert (ended.started_at, ended.hours) == (began, 1.0)
+
+
+@pytest.mark.parametrize("changes", [{"price": 0.0}, {"cancelled": "surplus"}, {"native_id": ""}])
+def test_a_pilot_that_cost_nothing_surely_is_not_charged(changes: dict[str, Any]) -> None:
+    known = pilot(0, PilotState.SUBMITTING, **{"price": 1.0, "reason": "no answer", **changes})
+    ended = only(reconcile([known], [], NOW + 2 * 86_400).changed)
+    assert (ended.state, ended.started_at) == (PilotState.ENDED, None)
+
+
+def test_only_a_pilot_that_nobody_saw_run_is_charged_since_it_last_waited() -> None:
+    unseen = pilot(0, PilotState.ENDED, started_at=None, waiting_at=NOW - 50)
+    assert charged(unseen) == replace(unseen, started_at=NOW - 50)
+    for known in (pilot(0), pilot(0, PilotState.ENDED)):
+        assert charged(known) == known
+
+
+@pytest.mark.parametrize("sightings", [(), (sighting(0, PilotState.ENDED),)])
+def test_a_pilot_that_was_seen_to_overrun_is_charged_until_then(
+    sightings: tuple[Sighting, ...],
+) -> None:
+    known = pilot(0, PilotState.RUNNING, started_at=NOW - 10, running_at=NOW)
+    at_its_end, late = NOW + 3600, NOW + 3800
+    assert reconcile([known], [sighting(0, PilotState.RUNNING)], at_its_end).changed == ()
+    overran = only(reconcile([known], [sighting(0, PilotState.RUNNING)], late).changed)
+    assert given_up(overran, late).ended_at == late
+    ended = only(reconcile([overran], sightings, late + 86_400).changed)
+    assert (ended.started_at, ended.ended_at) == (NOW - 10, late)
 
 
 def test_a_pilot_that_was_cancelled_too_late_is_charged_what_it_ran() -> None:

@@ -67,6 +67,10 @@ def test_the_key_is_in_the_user_data_alone_which_is_the_same_each_time() -> None
     assert "SECRET" not in str(asked)
 
 
+def test_the_metadata_service_is_not_there_where_the_machines_rule_does_not_hold() -> None:
+    assert started()["MetadataOptions.HttpProtocolIpv6"] == "disabled"
+
+
 def test_user_data_that_ec2_would_not_take_is_refused_before_it_is_sent() -> None:
     noise = random.Random(1).randbytes(16_384).hex()  # packs to a half
     with pytest.raises(GridError, match="EC2 takes 16384") as refused:
@@ -141,7 +145,10 @@ def test_a_machine_runs_the_pilot_then_shows_its_stderr_and_switches_itself_off(
     body = 'echo "I am $GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX" >&2; test ! -e "$0" && exit 5'
     order = make_order("gb-x", body, shape=PilotShape(walltime_seconds=601))
     printed, calls = run_machine(tmp_path, script(order, 3))
-    assert calls[:2] == ["shutdown -P +16", "ip rule add to 169.254.169.254 pref 1 prohibit"]
+    assert calls[:2] == [
+        "shutdown -P +16",
+        "ip rule add to 169.254.169.254 pref 1 protocol kernel prohibit",
+    ]
     assert calls[-1] == "shutdown -P now"
     shown = base64.b64encode(printed.replace("\n", "\r\n").encode()).decode()
     # Elsewhere a machine has no id.
@@ -401,6 +408,26 @@ def test_an_answer_that_is_none_of_ec2s_is_an_error_that_names_the_endpoint(
     cloud = answering((200, text))
     with pytest.raises(GridError, match=rf"127.0.0.1:{cloud.server_port} answers 200"):
         pilots_at(cloud, tmp_path).pilots("gb-")
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize(
+    "answers_to_it",
+    [
+        [(200, "<html>")],
+        [(404, "<html>")],
+        [(500, refused("InternalError")), (500, refused("InsufficientInstanceCapacity"))],
+        [(200, "<html>"), (401, refused("AuthFailure"))],
+    ],
+)
+def test_a_request_that_may_have_started_an_instance_is_not_refused(
+    answers_to_it: list[tuple[int, str]], answering: Any, tmp_path: Path
+) -> None:
+    cloud = answering(*answers_to_it)
+    with pytest.raises(GridError) as unclear:
+        pilots_at(cloud, tmp_path).submit(make_order("gb-x"))
+    assert not unclear.value.is_lasting
+    assert [asked["ClientToken"] for asked in cloud.asked] == ["gb-x", "gb-x"]
 
 
 def test_a_file_of_credentials_must_be_its_owners_alone(
