@@ -129,7 +129,7 @@ class Cache:
         for stat, entry in files:
             if self._used_bytes <= self.most_bytes * 0.9:
                 return
-            lock = self._locks[entry.name.removesuffix(".part")]
+            lock = self._locks[entry.name.partition(".")[0]]  # a part is named after its file
             if lock.acquire(blocking=False):
                 Path(entry.path).unlink(missing_ok=True)
                 self._used_bytes -= stat.st_size
