@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.source_server import SourceServer, breaks_off, source_server
 
 from gridbot.api.packing import pack
+from gridbot_client.backoff import BackOff
 from gridbot_client.net.sources import SourceClient
 from gridbot_client.net.transport import CorruptDownload, RequestRefused, Transport
 from gridbot_client.protocol.manifest import FileRef, Manifest
@@ -141,7 +142,7 @@ def test_a_source_that_breaks_off_again_and_again_is_asked_while_it_adds_somethi
     def refuse(sha256: str, size: int, part: Path) -> None:
         raise RequestRefused(404, "it has none")
 
-    monkeypatch.setattr("gridbot_client.work.execution.delay_seconds", lambda *_: 0.0)
+    monkeypatch.setattr("gridbot_client.work.execution.REQUESTS", BackOff(least=0.0))
     (tmp_path / "cache").mkdir()
     nobody: Any = SimpleNamespace(download=refuse)
     executor = ReplicaExecutor(
