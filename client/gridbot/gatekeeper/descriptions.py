@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,11 @@ class JobDescription:
 
 
 def checked(job: JobDescription) -> JobDescription:
-    """The job, if it can be run here.  Raises BadInput that names what cannot."""
+    """The job, if it can be run here.  Raises BadInput that names what cannot.
+
+    Its program is an input, by the name of that, or one of the machine that runs the job: a path
+    from /, or a name alone.  Neither of those is looked for on this machine's disk.
+    """
     if not job.executable:
         raise BadInput("the executable is missing")
     if job.queue not in ("", QUEUE):
@@ -60,6 +64,9 @@ def checked(job: JobDescription) -> JobDescription:
             raise BadInput(f"{len(found)} {what} files, at most {MOST_FILES}")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInput(f"input file {twice}: two have this name")
+    executable = job.executable.removeprefix("./")
+    if "/" in job.executable and not job.executable.startswith("/") and executable not in names:
+        raise BadInput(f"executable {job.executable[:_MOST_TEXT]}: no input file has this name")
     if job.stdin and job.stdin not in names:
         raise BadInput(f"stdin {job.stdin[:_MOST_TEXT]}: no input file has this name")
     try:
@@ -70,7 +77,7 @@ def checked(job: JobDescription) -> JobDescription:
                 file_name(_directory(name), "output file")
     except ProtocolError as error:
         raise BadInput(str(error)) from None
-    return job
+    return replace(job, executable=executable)
 
 
 def submission_fields(job: JobDescription, id: str, folder: Path) -> dict[str, Any]:

@@ -183,6 +183,54 @@ def test_a_job_is_a_bot_of_its_own_under_its_id() -> None:
     }
 
 
+@pytest.mark.parametrize("language", ["ADL", "xRSL"])
+@pytest.mark.parametrize(
+    "executable",
+    [
+        "../../victim/inputs/data", "../../../jobs.db", "./../../../jobs.db", "d/../run.sh",
+        "./d/../../../../jobs.db", ".//run.sh", "d//in", "link", "./link", "links/jobs.db",
+        "{here}/jobs.db", "{here}/./jobs.db", "//{here}/jobs.db", "{here}/files/id/inputs/run.sh",
+        "other", "./other", "..", ".",
+    ],
+)  # fmt: skip
+def test_a_description_can_have_nothing_of_this_disk_but_what_its_client_sent(
+    tmp_path: Path, language: str, executable: str
+) -> None:
+    folder, victim = tmp_path / "files/id/inputs", tmp_path / "files/victim/inputs/data"
+    here = [tmp_path / "jobs.db", victim, folder / "other", folder / "run.sh", folder / "d/in"]
+    for path in here:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    (folder / "link").symlink_to(victim)
+    (folder / "links").symlink_to(tmp_path)
+    program = executable.format(here=tmp_path)
+    if language == "ADL":
+        text = adl(
+            f"<Executable><Path>{program}</Path><Argument>{victim}</Argument></Executable>",
+            "<DataStaging><InputFile><Name>run.sh</Name></InputFile>"
+            "<InputFile><Name>d/in</Name></InputFile></DataStaging>",
+        )
+    else:
+        sent = '(run.sh "")(d/in "")'
+        text = f'&(executable="{program}")(arguments="{victim}")(inputFiles={sent})'
+    [asked] = read(text)
+    if isinstance(asked.found, BadInput):
+        assert str(asked.found) == f"executable {program}: no input file has this name"
+        return
+    prepared = prepare(Submission(**submission_fields(asked.found, ID, folder)))
+    assert [file.path for file in prepared.files] == [folder / "run.sh", folder / "d/in"]
+
+
+@pytest.mark.parametrize("executable", ["bin/run.sh", "./bin/run.sh"])
+def test_a_program_that_is_sent_may_be_in_a_directory(tmp_path: Path, executable: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/run.sh").write_text("#!/bin/sh")
+    job = one(f'&(executable={executable})(inputFiles=(bin/run.sh ""))')
+    manifest = prepare(Submission(**submission_fields(job, ID, tmp_path))).manifest
+    assert manifest.command == ("./bin/run.sh",)
+    assert [(file.name, file.executable) for file in manifest.inputs] == [("bin/run.sh", True)]
+
+
 def test_braces_are_no_placeholders_and_programs_on_the_path_are_none_of_the_job() -> None:
     job = JobDescription("echo", arguments=("{x}",), environment={"A": "{}"})
     found = fields(job)
