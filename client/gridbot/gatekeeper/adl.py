@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, SubElement
+from xml.parsers import expat
 
 from gridbot.api.errors import BadInput
-from gridbot.gatekeeper.descriptions import JobDescription, SentFile, checked
+from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription, SentFile, checked
 
 _MB = 1024 * 1024
+_NAMESPACE = "http://www.eu-emi.eu/es/2010/12/adl"
 _MOST_DEPTH = 20
+_MOST_ELEMENTS = 100_000
 _MOST_NUMBER = 10**15
 # What says nothing of a run here.
 _IGNORED = {
@@ -28,45 +31,76 @@ _IGNORED = {
 
 
 def parsed(text: str) -> Element:
-    """The root of a document without a DTD.  Raises BadInput."""
-    parser = ElementTree.XMLParser(target=_Bounded())  # noqa: S314 (no DTD, bounded depth)
+    """The root of a document without a DTD, in local names, without attributes.
+
+    What it takes is in proportion to the text.  Raises BadInput.
+    """
+    made = _Bounded()
+    parser = expat.ParserCreate()  # does not put namespaces before names, each time anew
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = made.doctype
+    parser.StartElementHandler = made.start
+    parser.EndElementHandler = made.end
+    parser.CharacterDataHandler = made.data
     try:
-        parser.feed(text)
-        root: Element = parser.close()
-    except ElementTree.ParseError as error:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
         raise BadInput(f"not valid XML: {error}") from None
-    return root
+    return made.document[0]
 
 
-class _Bounded(ElementTree.TreeBuilder):
+class _Bounded:
     """Builds shallow documents: a deep one would exhaust the stack where it is written again."""
 
-    depth = 0
+    def __init__(self) -> None:
+        self.document = Element("")
+        self._open = [self.document]
+        self._count = 0
 
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self.depth += 1
-        if self.depth > _MOST_DEPTH:
+    def start(self, name: str, _: object) -> None:
+        """Begin an element."""
+        self._count += 1
+        if self._count > _MOST_ELEMENTS:
+            raise BadInput(f"XML: more than {_MOST_ELEMENTS} elements")
+        if len(self._open) > _MOST_DEPTH:
             raise BadInput(f"XML: more than {_MOST_DEPTH} elements within each other")
-        return super().start(tag, attrs)
+        local = name.rpartition(":")[2]
+        if not (local.isascii() and local[:1].isalpha()):
+            raise BadInput(f"XML: {name[:60]}: this is no name of an element here")
+        self._open.append(SubElement(self._open[-1], local))
 
-    def end(self, tag: str, /) -> Element:
-        self.depth -= 1
-        return super().end(tag)
+    def end(self, _: str) -> None:
+        """End the innermost element; text between elements says nothing."""
+        ended = self._open.pop()
+        if len(ended):
+            ended.text = None
 
-    def doctype(self, name: str, *_: str | None) -> None:
+    def data(self, text: str) -> None:
+        """Take in a piece of a text."""
+        element = self._open[-1]
+        if len(element):
+            return
+        element.text = (element.text or "") + text
+        if len(element.text) > MOST_CHARACTERS:
+            raise BadInput(f"XML: {element.tag[:60]}: more than {MOST_CHARACTERS} characters")
+
+    def doctype(self, name: str, *_: object) -> None:
         """Refuse what may define entities."""
         raise BadInput(f"XML: a document type, {name[:60]}, is not read")
 
 
-def name_of(element: Element) -> str:
-    """The name of an element without its namespace."""
-    return element.tag.rpartition("}")[2]
+def written(job: Element) -> str:
+    """The text of a description, from which the same is read."""
+    named = Element(job.tag, {"xmlns": _NAMESPACE})
+    named.text = job.text
+    named.extend(job)
+    return ElementTree.tostring(named, "unicode")
 
 
 def children(element: Element, *path: str) -> Iterator[Element]:
     """The elements at a path of names below an element."""
     for child in element:
-        if name_of(child) == path[0]:
+        if child.tag == path[0]:
             if path[1:]:
                 yield from children(child, *path[1:])
             else:
@@ -80,18 +114,18 @@ def text_at(element: Element, *path: str) -> str:
 
 def jobs_in(root: Element) -> list[Element]:
     """The descriptions in a document: one, or several in `ActivityDescriptions`."""
-    if name_of(root) == "ActivityDescriptions":
+    if root.tag == "ActivityDescriptions":
         return list(children(root, "ActivityDescription"))
     return [root]
 
 
 def described(root: Element) -> JobDescription:
     """The job of an `ActivityDescription`.  Raises BadInput that names the element."""
-    if name_of(root) != "ActivityDescription":
-        raise BadInput(f"ADL: {name_of(root)[:60]}: expected ActivityDescription")
+    if root.tag != "ActivityDescription":
+        raise BadInput(f"ADL: {root.tag[:60]}: expected ActivityDescription")
     for part, known in _KNOWN.items():
         for element in children(root, part):
-            if strange := next((name for name in map(name_of, element) if name not in known), None):
+            if strange := next((item.tag for item in element if item.tag not in known), None):
                 raise BadInput(f"ADL: {part}/{strange[:60]} cannot be said of a job here")
     application = next(children(root, "Application"), Element("Application"))
     resources = next(children(root, "Resources"), Element("Resources"))

@@ -14,6 +14,7 @@ from gridbot_client.protocol.fields import ProtocolError, file_name
 QUEUE = "gridbot"  # the only one
 GROUP = "arc"  # of the BOTs
 MOST_FILES = 1000  # of each kind, of one job
+MOST_CHARACTERS = 1 << 16  # of a description, as it is kept
 _MOST_TEXT = 200
 # The program of a job whose streams are one file.
 _JOINED = ("sh", "-c", 'exec "$0" "$@" 2>&1')

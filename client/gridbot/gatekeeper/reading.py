@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from xml.etree import ElementTree
 
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper import adl, xrsl
-from gridbot.gatekeeper.descriptions import JobDescription
+from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription
 from gridbot.rsl.syntax import parse, written
 
 T = TypeVar("T")
@@ -27,12 +26,9 @@ class DescribedJob:
 
 def read(text: str) -> list[DescribedJob]:
     """The jobs of a text.  Raises BadInput for what is none, or more than are taken at once."""
-    jobs = _adl(text) if text.lstrip().startswith("<") else _xrsl(text)
-    if len(jobs) > MOST_AT_ONCE:
-        raise BadInput(f"{len(jobs)} jobs in one request, at most {MOST_AT_ONCE}")
-    if not jobs:
-        raise BadInput("there is no description of a job")
-    return jobs
+    if text.lstrip().startswith("<"):
+        return _each(adl.jobs_in(adl.parsed(text)), adl.written, adl.described)
+    return _each(xrsl.jobs_in(parse(text)), written, xrsl.described)
 
 
 def again(text: str) -> JobDescription:
@@ -43,22 +39,20 @@ def again(text: str) -> JobDescription:
     return job.found
 
 
-def _adl(text: str) -> list[DescribedJob]:
-    return [
-        DescribedJob(ElementTree.tostring(item, "unicode"), _tried(adl.described, item))
-        for item in adl.jobs_in(adl.parsed(text))
-    ]
+def _each(
+    items: Sequence[T], write: Callable[[T], str], describe: Callable[[T], JobDescription]
+) -> list[DescribedJob]:
+    if len(items) > MOST_AT_ONCE:
+        raise BadInput(f"{len(items)} jobs in one request, at most {MOST_AT_ONCE}")
+    if not items:
+        raise BadInput("there is no description of a job")
+    return [_described(write(item), item, describe) for item in items]
 
 
-def _xrsl(text: str) -> list[DescribedJob]:
-    return [
-        DescribedJob(written(item), _tried(xrsl.described, item))
-        for item in xrsl.jobs_in(parse(text))
-    ]
-
-
-def _tried(read_one: Callable[[T], JobDescription], item: T) -> JobDescription | BadInput:
+def _described(text: str, item: T, describe: Callable[[T], JobDescription]) -> DescribedJob:
     try:
-        return read_one(item)
+        if len(text) > MOST_CHARACTERS:
+            raise BadInput(f"a description of {len(text)} characters, at most {MOST_CHARACTERS}")
+        return DescribedJob(text, describe(item))
     except BadInput as error:
-        return error
+        return DescribedJob(text, error)

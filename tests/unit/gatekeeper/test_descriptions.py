@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def test_of_a_job_without_wall_clock_time_the_cpu_time_of_a_slot_is_the_limit() 
         ("<a", "not valid XML"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type, a,"),
         ("<a>" * 21, "more than 20 elements"),
+        ("<a:1/>", "a:1: this is no name"),
+        ("<a:/>", "a:: this is no name"),
         ("<ActivityDescriptions/>", "no description"),
         (adl("<Executable/>"), "executable is missing"),
         (adl("<PreExecutable/>"), "Application/PreExecutable"),
@@ -161,6 +164,58 @@ def test_what_cannot_be_run_here_is_named(text: str, words: str) -> None:
 def test_more_jobs_at_once_than_are_taken_are_refused() -> None:
     with pytest.raises(BadInput, match="1001 jobs in one request"):
         read("+" + "(&(executable=a))" * 1001)
+
+
+BOMBS = {
+    "a namespace before each name": (
+        f'<ActivityDescriptions xmlns="{"u" * 100_000}">'
+        + "".join(f"<a{index}/>" for index in range(500))
+        + "</ActivityDescriptions>",
+        "no description",
+    ),
+    "a namespace before each attribute": (
+        f'<ActivityDescriptions xmlns:u="{"u" * 100_000}" '
+        + " ".join(f'u:a{index}=""' for index in range(500))
+        + "/>",
+        "no description",
+    ),
+    "a namespace at each job": (
+        f'<ActivityDescriptions xmlns="{"u" * 100_000}">'
+        + "<ActivityDescription/>" * 1000
+        + "</ActivityDescriptions>",
+        "executable is missing",
+    ),
+    "elements": ("<a>" + "<b/>" * 1_000_000, "more than 100000 elements"),
+    "jobs in ADL": (
+        "<ActivityDescriptions>" + "<ActivityDescription/>" * 90_000 + "</ActivityDescriptions>",
+        "90000 jobs in one request, at most 1000",
+    ),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_a_request_takes_is_in_proportion_to_its_text(bomb: str) -> None:
+    text, words = BOMBS[bomb]
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match=words):
+            raise next(job.found for job in read(text) if isinstance(job.found, BadInput))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 40_000_000
+
+
+def test_a_description_is_bounded() -> None:
+    path, long = "<Executable><Path>a</Path>", "x" * 40_000
+    arguments = f"<Argument>{long}</Argument>"
+    assert one(adl(f"{path}{arguments}</Executable>")).arguments == (long,)
+    with pytest.raises(BadInput, match=r"a description of 80\d+ characters, at most 65536"):
+        one(adl(f"{path}{2 * arguments}</Executable>"))
+    with pytest.raises(BadInput, match="XML: Argument: more than 65536 characters"):
+        one(adl(f"{path}<Argument>{2 * long}</Argument></Executable>"))
+    with pytest.raises(BadInput, match=r"a description of 80\d+ characters, at most 65536"):
+        one(f"&(executable=a)(arguments={long} {long})")
 
 
 def test_a_job_is_a_bot_of_its_own_under_its_id() -> None:
