@@ -179,7 +179,13 @@ class Load:
         while not self._stop.is_set():
             try:
                 bot = scientist.submit(
-                    ["/bin/echo", "{}"], items, name=name, idempotency_key=mark, **options
+                    ["/bin/echo", "{}"],
+                    items,
+                    name=name,
+                    idempotency_key=mark,
+                    attempts=20,  # of replicas one in fifty fails or is late
+                    max_replicas=40,
+                    **options,
                 )
             except ServerAway:
                 self.wait(0.1)
