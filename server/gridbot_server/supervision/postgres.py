@@ -49,7 +49,7 @@ listen_addresses = ''
 port = {port}
 unix_socket_directories = '"{socket}"'
 unix_socket_permissions = 0700
-max_connections = 100
+max_connections = 120
 
 shared_buffers = {shared_mb}MB
 wal_buffers = 16MB
