@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper.descriptions import JobDescription, SentFile, checked
-from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, plain_name, substituted, written
+from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, Variables, plain_name, written
 from gridbot.rsl.values import Found, number, one, pairs, texts
 
 # What is about the client's choice of a cluster, about other ways than these, or only for show.
@@ -39,15 +39,15 @@ def described(spec: Spec) -> JobDescription:
     """The job of a conjunction.  Raises BadInput that names the attribute and its value."""
     if not isinstance(spec, Specs) or spec.kind != AND:
         raise BadInput(f"xRSL: {written(spec)[:60]}: expected & and relations in parentheses")
-    job, executables, variables = JobDescription(""), tuple[str, ...](), dict[str, str]()
+    job, executables, variables = JobDescription(""), tuple[str, ...](), Variables({})
     for item in spec.items:
         if not isinstance(item, Relation):
             raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not read here")
-        values = [substituted(value, variables) for value in item.values]
+        values = [*map(variables.substituted, item.values)]
         if item.operator != "=":
             raise BadInput(f"xRSL: {written(item)[:60]}: only = says something of a job")
         if item.name == "rslsubstitution":
-            variables |= pairs(item, values)
+            variables.define(pairs(item, values))
         elif item.name == "executables":
             executables = texts(item, values)
         elif item.name not in _IGNORED:

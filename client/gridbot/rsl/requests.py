@@ -20,8 +20,8 @@ from gridbot.rsl.syntax import (
     Relation,
     Spec,
     Specs,
+    Variables,
     plain_name,
-    substituted,
     written,
 )
 from gridbot.rsl.values import MOST_JOBS, Found, literal, number, one, pairs, texts
@@ -76,8 +76,8 @@ def convert(spec: Spec, variables: Mapping[str, str], base: Path) -> Converted:
     Raises BadInput that names the attribute and its value.
     """
     if isinstance(spec, Specs) and spec.kind == MULTI:
-        return _together([_request(item, dict(variables)) for item in spec.items], base)
-    request = _request(spec, dict(variables))
+        return _together([_request(item, Variables(variables)) for item in spec.items], base)
+    request = _request(spec, Variables(variables))
     fields = _common([request], base)
     if request.job_type == "single":  # one process that uses them all
         fields["cpus"] = request.count
@@ -144,14 +144,14 @@ def _is_local(request: Request, base: Path) -> bool:
 # --------------------------------------------------------------------------- attributes
 
 
-def _request(spec: Spec, variables: dict[str, str]) -> Request:
+def _request(spec: Spec, variables: Variables) -> Request:
     """Read a conjunction, a lone relation, or alternatives that differ only in where they run."""
     if isinstance(spec, Relation):
         return _checked(_related(Request(), spec, variables))
     if spec.kind == MULTI:
         raise BadInput("RSL: a multi-request within another description")
     if spec.kind == OR:
-        return _alternatives([_request(item, dict(variables)) for item in spec.items])
+        return _alternatives([_request(item, variables.copy()) for item in spec.items])
     request = Request()
     for item in spec.items:
         if isinstance(item, Relation):
@@ -163,7 +163,7 @@ def _request(spec: Spec, variables: dict[str, str]) -> Request:
     return _checked(request)
 
 
-def _where(request: Request, alternatives: Specs, variables: dict[str, str]) -> Request:
+def _where(request: Request, alternatives: Specs, variables: Variables) -> Request:
     """Alternatives within a conjunction, each a relation that names a grid."""
     named = list[str]()
     for item in alternatives.items:
@@ -194,12 +194,12 @@ def _checked(request: Request) -> Request:
     return request
 
 
-def _related(request: Request, relation: Relation, variables: dict[str, str]) -> Request:
-    name, values = relation.name, [substituted(item, variables) for item in relation.values]
+def _related(request: Request, relation: Relation, variables: Variables) -> Request:
+    name, values = relation.name, [*map(variables.substituted, relation.values)]
     if relation.operator != "=":
         raise BadInput(f"RSL: {written(relation)[:60]}: only = says something of a job")
     if name == "rslsubstitution":
-        variables.update(pairs(relation, values))
+        variables.define(pairs(relation, values))
         return request
     if name in _IGNORED:
         note = f"{relation.attribute} says nothing here: it is about a submission to GRAM"

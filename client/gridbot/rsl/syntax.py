@@ -22,6 +22,7 @@ _KINDS = (AND, OR, MULTI)
 _OPERATORS = ("!=", ">=", "<=", "=", ">", "<")
 _MOST_DEPTH = 100
 _MOST_CHARACTERS = 1 << 20
+MOST_SUBSTITUTED = 1 << 16  # characters that one description takes from variables
 _BLANK = re.compile(r"(?:\s|\(\*.*?\*\))*", re.DOTALL)
 _PLAIN = re.compile(r"""[^\s+&|=!<>()"'^*$#?~][^\s=!<>()"'^*$#?~]*""")
 
@@ -92,30 +93,51 @@ def parse(text: str) -> Spec:
     return spec
 
 
-def substituted(value: Value, variables: Mapping[str, str]) -> str | tuple[object, ...]:
-    """Replace the variables in a value: a text, or a tuple for values in parentheses.
+class Variables:
+    """The variables of one description; all that it takes from them is bounded."""
 
-    Raises BadInput for a variable that nothing defines.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence):
-        return tuple(substituted(item, variables) for item in value.values)
-    if isinstance(value, Joined):
-        return "".join(_text(part, variables) for part in value.parts)
-    name = _text(value.name, variables)
-    if name in variables:
-        return variables[name]
-    if value.default is None:
-        raise BadInput(f"RSL: nothing defines the variable {name}")
-    return substituted(value.default, variables)
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self._left = MOST_SUBSTITUTED
 
+    def copy(self) -> Variables:
+        """These, for a description within this one."""
+        return Variables(self._values)
 
-def _text(value: Value, variables: Mapping[str, str]) -> str:
-    found = substituted(value, variables)
-    if not isinstance(found, str):
-        raise BadInput(f"RSL: {written(value)} is no text")
-    return found
+    def define(self, values: Mapping[str, str]) -> None:
+        """Add variables, or change them."""
+        self._values.update(values)
+
+    def substituted(self, value: Value) -> str | tuple[object, ...]:
+        """Replace the variables in a value: a text, or a tuple for values in parentheses.
+
+        Raises BadInput for a variable that nothing defines, and when a description takes more
+        than `MOST_SUBSTITUTED` characters from variables.
+        """
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Sequence):
+            return tuple(map(self.substituted, value.values))
+        if isinstance(value, Joined):
+            return "".join(map(self._text, value.parts))
+        name = self._text(value.name)
+        if name in self._values:
+            return self._taken(self._values[name])
+        if value.default is None:
+            raise BadInput(f"RSL: nothing defines the variable {name[:60]}")
+        return self.substituted(value.default)
+
+    def _taken(self, text: str) -> str:
+        self._left -= len(text)
+        if self._left < 0:
+            raise BadInput(f"RSL: variables give more than {MOST_SUBSTITUTED} characters")
+        return text
+
+    def _text(self, value: Value) -> str:
+        found = self.substituted(value)
+        if not isinstance(found, str):
+            raise BadInput(f"RSL: {written(value)[:60]} is no text")
+        return found
 
 
 def written(item: Spec | Value) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,35 @@ def test_what_cannot_be_meant_is_refused_with_the_attribute(text: str, why: str)
     with pytest.raises(BadInput) as refused:
         fields(text)
     assert why in str(refused.value)
+
+
+# Each letter is twice the one before: O has 163,840 characters.
+DOUBLED = [f"(rslSubstitution = ({b} $({a})$({a})))" for a, b in pairwise("ABCDEFGHIJKLMNO")]
+TENFOLD = "(rslSubstitution = (A 0123456789))(executable = a)"
+
+
+@pytest.mark.parametrize(
+    ("doublings", "values"),
+    [
+        (14, "a"),
+        (11, "$(L)$(L)"),
+        (5, "$(F)" * 300),
+        (5, "$(F) " * 300),
+        (5, "($(F) a)" * 300),
+        (11, "$($(L)$(L) a)"),
+        (11, "$(X $(L)$(L))"),
+    ],
+)
+def test_what_variables_give_is_bounded(doublings: int, values: str) -> None:
+    text = f"&{TENFOLD}{''.join(DOUBLED[:doublings])}(arguments = {values})"
+    with pytest.raises(BadInput, match="variables give more than 65536 characters"):
+        fields(text)
+
+
+def test_variables_may_give_much_to_each_part_of_a_multi_request() -> None:
+    text = f"&{TENFOLD}(arguments = {'$(A)' * 6000})"
+    assert len(fields(text)["command"][1]) == 60_000
+    assert [len(item["line"]) > 60_000 for item in fields(f"+({text})({text})")["items"]] == [
+        True,
+        True,
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridbot.api.errors import BadInput
-from gridbot.rsl.syntax import Joined, Relation, RslVariable, Specs, parse, substituted, written
+from gridbot.rsl.syntax import Joined, Relation, RslVariable, Specs, Variables, parse, written
 
 ACCEPTED = [
     "&(x = (1 1) )",
@@ -61,10 +61,10 @@ def test_names_of_attributes_count_without_case_and_underscores() -> None:
 def test_variables_are_replaced_or_take_their_default() -> None:
     spec = parse("x = $(HOME)/data $(N 5) ($(HOME))")
     assert isinstance(spec, Relation)
-    found = [substituted(value, {"HOME": "/home/ada"}) for value in spec.values]
+    found = [*map(Variables({"HOME": "/home/ada"}).substituted, spec.values)]
     assert found == ["/home/ada/data", "5", ("/home/ada",)]
     with pytest.raises(BadInput, match="nothing defines the variable HOME"):
-        substituted(spec.values[0], {})
+        Variables({}).substituted(spec.values[0])
 
 
 def test_deep_parentheses_are_refused() -> None:

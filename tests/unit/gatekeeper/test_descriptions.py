@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_a_description_is_bounded() -> None:
         one(adl(f"{path}<Argument>{2 * long}</Argument></Executable>"))
     with pytest.raises(BadInput, match=r"a description of 80\d+ characters, at most 65536"):
         one(f"&(executable=a)(arguments={long} {long})")
+
+
+def test_what_variables_give_to_a_job_is_bounded() -> None:
+    doubled = "".join(
+        f"(rslSubstitution=({b} $({a})$({a})))" for a, b in pairwise("ABCDEFGHIJKLMNO")
+    )
+    text = f"&(rslSubstitution=(A 0123456789)){doubled}(executable=a)(arguments=$(O))"
+    assert len(text) < 600
+    with pytest.raises(BadInput, match="variables give more than 65536 characters"):
+        one(text)
 
 
 def test_a_job_is_a_bot_of_its_own_under_its_id() -> None:
