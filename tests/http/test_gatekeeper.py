@@ -242,6 +242,15 @@ def test_jobs_are_cleaned_once_they_have_ended_and_killed_before(
     assert not door.files.inputs(job).parent.exists()
 
 
+def test_while_the_jobs_cannot_be_read_clients_are_asked_to_come_later(
+    door: GatekeeperSite, alice: ArcPerson, job: str
+) -> None:
+    (door.folder / "jobs.db").write_bytes(b"no database" * 1000)
+    assert alice("GET", "/1.0/jobs").status_code == 503
+    assert alice("POST", "/1.0/jobs?action=new", data=JOB).status_code == 503
+    assert alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x").status_code == 503
+
+
 def test_a_delegation_is_asked_for_and_not_kept(alice: ArcPerson) -> None:
     answer = alice("POST", "/1.0/delegations?action=new")
     assert answer.status_code == 201

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +16,18 @@ from tests.http.loopback import LosesReplies, serve
 from gridbot.gatekeeper.descriptions import submission_fields
 from gridbot.gatekeeper.files import JobFiles
 from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
-from gridbot.gatekeeper.owners import session_of
-from gridbot.gatekeeper.rounds import FILES_AWAITED_SECONDS, Rounds, RoundSettings
+from gridbot.gatekeeper.owners import OwnerMap, session_of
+from gridbot.gatekeeper.rounds import (
+    FILES_AWAITED_SECONDS,
+    MOST_FAILURES,
+    Rounds,
+    RoundSettings,
+)
 from gridbot.gatekeeper.states import ArcState
 from gridbot_client.protocol.messages import ReplicaId
 
 ALICE = "/O=Grid/CN=Alice"
+LINE = f'"{ALICE}" alice/key\n'
 JOB = '&(executable=run.sh)(inputFiles=("run.sh" ""))(stdout=o)(outputFiles=("a/b" ""))'
 
 
@@ -29,6 +38,8 @@ class Jobs:
         self.account = folder / "alice" / "key"
         self.account.parent.mkdir()
         self.account.write_text(key)
+        self.map = folder / "owners.map"
+        self.map.write_text(LINE)
         self.folder, self.url, self.now = folder, url, 1000.0
         self.restart()
 
@@ -36,7 +47,15 @@ class Jobs:
         """Begin anew with what is on the disk, as after a kill."""
         self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.now)
         self.files = JobFiles(self.folder / "files")
-        self.rounds = Rounds(self.kept, self.files, RoundSettings(self.url), lambda: self.now)
+        self.rounds = Rounds(
+            self.kept, self.files, OwnerMap(self.map).accounts, RoundSettings(self.url),
+            lambda: self.now,
+        )  # fmt: skip
+
+    def later(self) -> None:
+        """A round after all pauses."""
+        self.now += 600.0
+        self.rounds.once()
 
     def accept(self, text: str = JOB) -> str:
         [id] = self.kept.add(ALICE, self.account, [text], 100)
@@ -171,9 +190,174 @@ def test_jobs_wait_for_a_key_that_is_refused(site: Site, jobs: Jobs) -> None:
     jobs.rounds.once()
     assert (jobs.one(id).state, bots(site)) == (ArcState.ACCEPTED, [])
     jobs.account.write_text(right)
-    jobs.restart()
-    jobs.rounds.once()
+    jobs.later()
     assert jobs.one(id).state is ArcState.QUEUING
+
+
+def test_an_error_of_the_file_of_the_jobs_ends_none_of_them(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        database.execute(
+            "CREATE TRIGGER fault BEFORE UPDATE OF bot ON job"
+            " BEGIN SELECT RAISE(ABORT, 'disk I/O error'); END"
+        )
+    jobs.rounds.once()
+    assert (jobs.one(id).state, jobs.one(id).bot) == (ArcState.SUBMITTING, None)
+    [(bot, _)] = bots(site)
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        database.execute("DROP TRIGGER fault")
+    jobs.later()
+    assert (jobs.one(id).bot, bots(site)) == (bot, [(bot, id)])
+
+
+def ended(
+    site: Site, jobs: Jobs, alice: Person, outputs: dict[str, bytes], count: int = 1
+) -> list[str]:
+    """Jobs whose BOTs have ended with these outputs."""
+    ids = [jobs.accept("&(executable=/bin/a)(stdout=o)") for _ in range(count)]
+    jobs.rounds.once()
+    client = site.client_of(alice).id
+    for id in ids:
+        make_outcome(site.conn, ReplicaId(jobs.one(id).bot or 0, 0, 0), client, outputs)
+    site.conn.execute("UPDATE bot SET state = 'done', ended_at = now()")
+    return ids
+
+
+def parts(jobs: Jobs) -> list[Path]:
+    return list((jobs.folder / "files/parts").iterdir())
+
+
+def test_outputs_that_cannot_be_fetched_delay_no_other_job(
+    site: Site, jobs: Jobs, alice: Person
+) -> None:
+    bad, good = ended(site, jobs, alice, {"stdout": b"out"}, 2)
+    change = "UPDATE output SET content = %s WHERE bot = %s"
+    site.conn.execute(change, [b"not", jobs.one(bad).bot])  # does not match its hash
+    jobs.rounds.once()
+    assert (jobs.one(bad).state, jobs.one(good).state) == (ArcState.FINISHING, ArcState.FINISHED)
+    assert parts(jobs) == []
+    site.conn.execute(change, [b"out", jobs.one(bad).bot])
+    jobs.rounds.once()
+    assert jobs.one(bad).state is ArcState.FINISHING  # it is left alone for a while
+    jobs.later()
+    assert jobs.one(bad).state is ArcState.FINISHED
+
+
+def test_outputs_that_can_never_be_kept_are_given_up(site: Site, jobs: Jobs, alice: Person) -> None:
+    [id] = ended(site, jobs, alice, {"a": b"", "a/b": b""})
+    for _ in range(MOST_FAILURES - 1):
+        jobs.later()
+        assert (jobs.one(id).state, parts(jobs)) == (ArcState.FINISHING, [])
+    jobs.later()
+    assert (jobs.one(id).state, parts(jobs)) == (ArcState.FAILED, [])
+    assert jobs.one(id).end.reason.startswith("outputs cannot be kept: ")
+
+
+def test_a_full_disk_gives_up_no_outputs(
+    site: Site, jobs: Jobs, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [id] = ended(site, jobs, alice, {"stdout": b"out"})
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        for _ in range(MOST_FAILURES + 1):
+            jobs.later()
+    assert (jobs.one(id).state, parts(jobs)) == (ArcState.FINISHING, [])
+    jobs.later()
+    assert jobs.one(id).state is ArcState.FINISHED
+
+
+def test_the_folder_of_a_job_without_inputs_survives_a_power_failure(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = set[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    jobs.files.keep("id", {"a": lambda place: place.write_text("text")})
+    assert synced >= {str(jobs.folder / "files/id"), str(jobs.folder / "files")}
+
+
+def test_a_key_that_cannot_be_read_delays_no_other(site: Site, jobs: Jobs) -> None:
+    other = jobs.folder / "bob" / "key"
+    other.parent.mkdir()
+    other.write_bytes(b"\xff")
+    jobs.map.write_text(f'{LINE}"/O=Grid/CN=Bob" bob/key\n')
+    jobs.kept.add("/O=Grid/CN=Bob", other, ["&(executable=/bin/a)"], 100)
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert [key for _, key in bots(site)] == [id]
+
+
+def test_jobs_beyond_a_quota_wait_while_others_go_on(site: Site, jobs: Jobs, alice: Person) -> None:
+    site.conn.execute("UPDATE owner SET max_jobs = 1 WHERE id = %s", [alice.id])
+    waits, goes_on = jobs.accept(), jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    jobs.send(waits)
+    jobs.rounds.once()
+    alice("POST", f"/api/v1/bots/{jobs.one(goes_on).bot}/hold", json={})
+    jobs.later()
+    assert (jobs.one(waits).state, jobs.one(goes_on).state) == (
+        ArcState.SUBMITTING, ArcState.HELD,
+    )  # fmt: skip
+    killed = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()  # the other is left alone for a while
+    assert jobs.one(killed).state is ArcState.SUBMITTING
+    jobs.kept.kill(killed)
+    site.conn.execute("UPDATE owner SET max_jobs = 0 WHERE id = %s", [alice.id])
+    jobs.later()
+    jobs.rounds.once()
+    assert jobs.one(killed).state is ArcState.KILLED
+    site.conn.execute("UPDATE owner SET max_jobs = 2 WHERE id = %s", [alice.id])
+    jobs.later()
+    assert jobs.one(waits).state is ArcState.QUEUING
+    assert [key for _, key in bots(site)] == [goes_on, waits]
+
+
+def test_jobs_wait_for_a_signing_key_that_the_server_takes(
+    site: Site, jobs: Jobs, alice: Person
+) -> None:
+    older = "INSERT INTO signing_key (owner, key) VALUES (%s, %s)"
+    site.conn.execute(older, [alice.id, bytes(32)])  # which must introduce the gatekeeper's
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.ACCEPTED
+    site.conn.execute("DELETE FROM signing_key")
+    jobs.later()
+    assert jobs.one(id).state is ArcState.QUEUING
+    site.conn.execute("DELETE FROM signing_key")  # under a session that knew it
+    later = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert jobs.one(later).state is ArcState.SUBMITTING
+    jobs.later()
+    assert jobs.one(later).state is ArcState.QUEUING
+
+
+def test_a_bot_that_the_server_no_longer_has_ends_its_job(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    jobs.kept.submitted(id, (jobs.one(id).bot or 0) + 1)
+    jobs.rounds.once()
+    assert (jobs.one(id).state, "no BOT" in jobs.one(id).end.reason) == (ArcState.FAILED, True)
+
+
+@pytest.mark.parametrize("text", ["# nobody\n", "no line of a map\n"])
+def test_jobs_of_a_subject_that_is_not_in_the_map_are_not_submitted(
+    site: Site, jobs: Jobs, text: str
+) -> None:
+    waits = jobs.accept("&(executable=/bin/a)")
+    jobs.map.write_text(text)
+    jobs.rounds.once()
+    assert (jobs.one(waits).state, bots(site)) == (ArcState.ACCEPTED, [])
+    jobs.map.write_text(LINE)
+    jobs.rounds.once()
+    assert jobs.one(waits).state is ArcState.QUEUING
 
 
 def test_files_that_never_come_end_a_job_and_old_jobs_are_deleted(jobs: Jobs) -> None:

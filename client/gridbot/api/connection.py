@@ -198,7 +198,7 @@ def refusal(answer: requests.Response, url: str) -> GridbotError:
         return Refused(f"{url} rejects the key: {detail}; log in with another: gridbot login {url}")
     if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
         return ServerAway(detail, asked_seconds(answer))
-    return Refused(detail)
+    return Refused(detail, str(body.get("error") or ""))
 
 
 def _should_have_body(answer: requests.Response) -> bool:

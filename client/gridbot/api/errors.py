@@ -16,7 +16,14 @@ class NotFound(GridbotError):
 
 
 class Refused(GridbotError):
-    """The server refused the request; repeating it will not help."""
+    """The server refused the request; repeating it will not help.
+
+    `error` is what a GridBot server calls the error; empty if something else refused.
+    """
+
+    def __init__(self, detail: str, error: str = "") -> None:
+        super().__init__(detail)
+        self.error = error
 
 
 class BotHeld(GridbotError):
@@ -38,5 +45,5 @@ class PolicyError(Refused):
     """The policy has an error; `pretty` shows the place with a caret under it."""
 
     def __init__(self, detail: str, pretty: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(detail, "PolicyError")
         self.pretty = pretty or detail

@@ -19,7 +19,7 @@ import click
 from gridbot.api.errors import BadInput
 from gridbot.commands.options import FILE, say
 from gridbot.gatekeeper.files import JobFiles
-from gridbot.gatekeeper.jobs import AcceptedJobs
+from gridbot.gatekeeper.jobs import AcceptedJobs, JobsUnreadable
 from gridbot.gatekeeper.owners import OwnerMap
 from gridbot.gatekeeper.rest import ArcRest, GatekeeperLimits
 from gridbot.gatekeeper.rounds import Rounds, RoundSettings
@@ -115,10 +115,11 @@ def gatekeeper(
     owners = OwnerMap(owner_map)
     owners.accounts()  # an error in it is told now
     with _locked(data):
-        jobs = AcceptedJobs(data / "jobs.db", time.time)
+        jobs = _jobs(data / "jobs.db")
         files = JobFiles(data / "files")
         files.sweep(jobs.ids())
-        rounds = Rounds(jobs, files, RoundSettings(server, kept=keep), time.time)
+        settings = RoundSettings(server, kept=keep)
+        rounds = Rounds(jobs, files, owners.accounts, settings, time.time)
         rest = ArcRest(jobs, files, GatekeeperLimits(max_jobs, max_input << 20), rounds.wake)
         context = context_of(TlsFiles(certificate, certificate_key, authorities))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -126,6 +127,14 @@ def gatekeeper(
             threading.Thread(target=rounds.run, name="rounds", daemon=True).start()
             say(f"clients submit to https://{bind}/arex")
             listening.serve_forever()
+
+
+def _jobs(path: Path) -> AcceptedJobs:
+    """The jobs in a file.  Raises BadInput."""
+    try:
+        return AcceptedJobs(path, time.time)
+    except JobsUnreadable as error:
+        raise BadInput(str(error)) from None
 
 
 def _listening(

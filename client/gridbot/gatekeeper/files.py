@@ -86,17 +86,14 @@ class JobFiles:
         target = self._folder / id / "outputs"
         if not target.is_dir():
             made = Path(tempfile.mkdtemp(dir=self._parts))
-            for name, save in outputs.items():
-                place = made / file_name(name, "output")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                save(place)
-                with place.open("rb") as content:
-                    os.fsync(content.fileno())
-            for folder in (made, *(path for path in made.rglob("*") if path.is_dir())):
-                sync_directory(folder)
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made.rename(target)
-            sync_directory(target.parent)
+            try:
+                _fetch(made, outputs)
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                made.rename(target)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)  # what was not renamed
+        for folder in _up_to(target.parent, self._folder):
+            sync_directory(folder)
         shutil.rmtree(self.inputs(id), ignore_errors=True)
 
     def find(self, id: str, name: str) -> Path | None:
@@ -134,6 +131,18 @@ def one(path: Path) -> Listed:
     """What is known of a file or a directory."""
     found = path.stat()
     return Listed(path, path.name, path.is_dir(), found.st_size, found.st_mtime)
+
+
+def _fetch(folder: Path, outputs: Mapping[str, Callable[[Path], object]]) -> None:
+    """Let each output be written below a folder, and sync it all."""
+    for name, save in outputs.items():
+        place = folder / file_name(name, "output")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save(place)
+        with place.open("rb") as content:
+            os.fsync(content.fileno())
+    for below in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        sync_directory(below)
 
 
 def _up_to(folder: Path, last: Path) -> Iterator[Path]:

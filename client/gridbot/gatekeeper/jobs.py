@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gridbot.api.errors import BadInput, Refused
+from gridbot.api.errors import Refused
 from gridbot.gatekeeper.descriptions import JobDescription
 from gridbot.gatekeeper.reading import again
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd
@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS job (
 CREATE INDEX IF NOT EXISTS job_open ON job (created) WHERE ended IS NULL;
 CREATE INDEX IF NOT EXISTS job_subject ON job (subject, created);
 """
+
+
+class JobsUnreadable(Exception):
+    """The file of the jobs cannot be read or written now; this says nothing of any job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def _described(text: str) -> JobDescription:
 class AcceptedJobs:
     """The jobs in a file; each call is one transaction, synced before it returns.
 
-    Threads may share it.
+    Each may raise JobsUnreadable.  Threads may share it.
     """
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
@@ -95,8 +99,8 @@ class AcceptedJobs:
                 yield database
             finally:
                 database.close()
-        except sqlite3.DatabaseError as error:
-            raise BadInput(f"{self._path}: {error}") from None
+        except sqlite3.Error as error:
+            raise JobsUnreadable(f"{self._path}: {error}") from error
 
     def add(self, subject: str, account: Path, texts: Sequence[str], most: int) -> list[str]:
         """Accept jobs, all or none, and return their ids.

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,9 +39,11 @@ from gridbot.gatekeeper.answers import (
     xml,
 )
 from gridbot.gatekeeper.files import CutShort, JobFiles, Listed, one
-from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
+from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs, JobsUnreadable
 from gridbot.gatekeeper.reading import read
 from gridbot.gatekeeper.states import ArcState
+
+log = logging.getLogger(__name__)
 
 VERSION = "1.0"
 _BODY_BYTES = 4 << 20
@@ -72,6 +75,15 @@ class ArcRest:
 
     def answer(self, request: ArcRequest) -> ArcAnswer:
         """Answer one request.  Raises RequestFault."""
+        try:
+            return self._answer(request)
+        except JobsUnreadable as error:
+            log.error("%s", error)
+            raise RequestFault(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the jobs cannot be read or written now: try later"
+            ) from None
+
+    def _answer(self, request: ArcRequest) -> ArcAnswer:
         match request.path:
             case []:
                 _only(request, "GET")

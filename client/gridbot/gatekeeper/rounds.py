@@ -1,18 +1,21 @@
 """Brings each accepted job to its end: one thread, in rounds, through any crash.
 
 Each step may be repeated.  A job without a BOT gets one under its own id, which the server gives
-out once; outputs appear whole; what is known of a job is written when it has happened.
+out once; outputs appear whole; what is known of a job is written when it has happened.  Jobs and
+keys that fail are left alone for a while, and delay no others.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.errors import BadInput, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
@@ -21,6 +24,7 @@ from gridbot.gatekeeper.files import JobFiles
 from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
 from gridbot.gatekeeper.owners import session_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
+from gridbot_client.backoff import BackOff
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +32,18 @@ _MOST_LISTED = 10_000
 _STREAMS = ("stdout", "stderr")
 _GOING_ON = ("open", "running", "held")
 FILES_AWAITED_SECONDS = 24 * 3600.0
+MOST_FAILURES = 10  # to keep a job's outputs, which are then given up
+_JOB_PAUSES = BackOff(least=1.0, most=600.0)
+# A server lets nobody in from an address that shows a wrong key more often than each 10 s.
+_KEY_PAUSES = BackOff(least=1.0, most=60.0)
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+# What a server calls a fault of a submission; others are of its owner, or pass.
+_OF_SUBMISSION = frozenset(("RequestError", "PolicyError", "Conflict", "TooLarge"))
+_OF_SIGNATURE = "envelope."  # begins what a server says of a key, or of our clock
+
+
+class OutputsAway(Exception):
+    """Outputs of a job cannot be fetched now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +55,58 @@ class RoundSettings:
     kept: float = 7 * 24 * 3600.0  # how long files are kept after a job's end
 
 
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """What a round knows of a key: a session, its BOTs that go on, and who may submit."""
+
+    session: Session
+    going_on: Mapping[int, BotState]  # a job whose BOT is not among them is asked about
+    subjects: Collection[str]
+
+
+class _Pauses:
+    """What is left alone for a while, after failures in a row."""
+
+    def __init__(self, back_off: BackOff, now: Callable[[], float]) -> None:
+        self._back_off, self._now = back_off, now
+        self._failures = Counter[object]()
+        self._spans = dict[object, tuple[float, float]]()
+
+    def covers(self, what: object) -> bool:
+        """Whether it is not to be tried yet; a clock that was set back ends all pauses."""
+        begin, end = self._spans.get(what, (0.0, 0.0))
+        return begin <= self._now() < end
+
+    def begin(self, what: object, error: Exception) -> None:
+        """Note that something has failed."""
+        self._failures[what] += 1
+        now = self._now()
+        self._spans[what] = now, now + self._back_off.after(error, self._failures[what], 0.0)
+
+    def forget(self, what: object) -> None:
+        """Note that something went well, or is no more."""
+        self._failures.pop(what, None)
+        self._spans.pop(what, None)
+
+
 class Rounds:
-    """The jobs of a gatekeeper on their way."""
+    """The jobs of a gatekeeper on their way; `accounts` reads the owner map."""
 
     def __init__(
         self,
         jobs: AcceptedJobs,
         files: JobFiles,
+        accounts: Callable[[], Mapping[str, Path]],
         settings: RoundSettings,
         now: Callable[[], float],
     ) -> None:
         self._jobs, self._files, self._settings, self._now = jobs, files, settings, now
+        self._accounts = accounts
         self._sessions = dict[Path, Session]()
         self._news = threading.Event()
-        self._said = dict[Path, str]()  # why jobs of a key wait
+        self._said = dict[object, str]()  # why jobs wait
+        self._job_pauses, self._key_pauses = _Pauses(_JOB_PAUSES, now), _Pauses(_KEY_PAUSES, now)
+        self._not_kept = Counter[str]()  # failures to keep outputs, by job
 
     def wake(self) -> None:
         """Let the next round begin at once."""
@@ -71,63 +125,106 @@ class Rounds:
     def once(self) -> None:
         """One round: each job that has not ended goes as far as it can."""
         jobs = self._jobs.unended()
-        for account in {job.account for job in jobs}:
-            self._account([job for job in jobs if job.account == account], account)
+        subjects = self._subjects()
+        for key in {job.account for job in jobs}:
+            self._of_key(key, [job for job in jobs if job.account == key], subjects)
         for job in self._jobs.ended_before(self._now() - self._settings.kept):
             self._files.remove(job.id)
             self._jobs.remove(job.id)
 
-    def _account(self, jobs: list[AcceptedJob], account: Path) -> None:
-        """The jobs that one key submits; an error of it delays no other's."""
+    def _subjects(self) -> Collection[str]:
+        """Who may submit now: nobody while the map cannot be read."""
         try:
-            session = self._session(account)
-            going_on = self._going_on(session)
-            for job in jobs:
-                self._step(session, job, going_on)
-        except GridbotError as error:
-            if self._said.get(account) != str(error):
-                log.error("%d jobs of %s wait: %s", len(jobs), account, error)
-            self._said[account] = str(error)
+            found = self._accounts()
+        except BadInput as error:
+            self._say("the owner map", "no job is submitted", error)
+            return ()
+        self._said.pop("the owner map", None)
+        return found.keys()
+
+    def _of_key(self, key: Path, jobs: list[AcceptedJob], subjects: Collection[str]) -> None:
+        """The jobs that one key submits; an error of it delays no other's."""
+        if self._key_pauses.covers(key):
+            return
+        try:
+            account = self._account(key, subjects)
+        except Exception as error:
+            if not isinstance(error, ServerAway):
+                self._key_pauses.begin(key, error)
+            self._wait(key, jobs, error)
+            return
+        self._key_pauses.forget(key)
+        try:
+            # A submission that is refused, as beyond a quota, stops none that go on.
+            for job in sorted(jobs, key=lambda job: job.bot is None):
+                self._step(account, job)
+        except Exception as error:
+            self._wait(key, jobs, error)
         else:
-            self._said.pop(account, None)
+            self._said.pop(key, None)
 
-    def _session(self, account: Path) -> Session:
-        if account not in self._sessions:
-            self._sessions[account] = session_of(self._settings.server, account)
-        return self._sessions[account]
-
-    @staticmethod
-    def _going_on(session: Session) -> dict[int, BotState]:
-        """BOTs of a key that have not ended; a job whose BOT is not among them is asked about."""
-        return {
+    def _account(self, key: Path, subjects: Collection[str]) -> _Account:
+        if key not in self._sessions:
+            self._sessions[key] = session_of(self._settings.server, key)
+        session = self._sessions[key]
+        session.signer()  # a key that may not sign is no fault of a job
+        going_on = {
             bot.id: bot
             for state in _GOING_ON
             for bot in session.bots(state, limit=_MOST_LISTED, group=GROUP)
         }
+        return _Account(session, going_on, subjects)
 
-    def _step(self, session: Session, job: AcceptedJob, going_on: Mapping[int, BotState]) -> None:
-        """Bring one job on.  What the server says against it ends it."""
+    def _wait(self, key: Path, jobs: list[AcceptedJob], error: Exception) -> None:
+        """Let jobs wait; a key that is refused is read again, as it may be another by then."""
+        self._say(key, f"{len(jobs)} jobs wait", error)
+        if not isinstance(error, ServerAway) and (session := self._sessions.pop(key, None)):
+            session.connection.close()
+
+    def _say(self, where: object, what: str, error: Exception) -> None:
+        """Log an error where it is new."""
+        if self._said.get(where) != str(error):
+            is_ours = not isinstance(error, GridbotError)
+            log.error("%s: %s: %s", where, what, error, exc_info=error if is_ours else None)
+        self._said[where] = str(error)
+
+    def _step(self, account: _Account, job: AcceptedJob) -> None:
+        """Bring one job on.  Raises GridbotError for what others of its key meet, too."""
+        if self._job_pauses.covers(job.id):
+            return
+        try:
+            self._bring_on(account, job)
+        except GridbotError as error:
+            self._job_pauses.begin(job.id, error)
+            raise
+        except Exception as error:  # a full disk, or an error of ours: it delays no other job
+            log.exception("job %s waits", job.id)
+            self._job_pauses.begin(job.id, error)
+        else:
+            self._job_pauses.forget(job.id)
+
+    def _bring_on(self, account: _Account, job: AcceptedJob) -> None:
         try:
             if job.bot is not None:
-                self._follow(session, job, job.bot, going_on)
-            elif job.state is ArcState.SUBMITTING or self._is_complete(job):
-                self._submit(session, job)
-        except ServerAway:
-            raise
+                self._follow(account, job, job.bot)
+            elif self._is_ready(job) and job.subject in account.subjects:
+                self._submit(account.session, job)
         except GridbotError as error:
-            self._end(job, JobEnd(ArcState.FAILED, str(error)), {})
-        except Exception:  # a full disk, or an error of ours: it delays no other job
-            log.exception("job %s waits", job.id)
+            if (end := _end_by(error, job)) is None:
+                raise
+            self._end(job, end)
 
-    def _is_complete(self, job: AcceptedJob) -> bool:
+    def _is_ready(self, job: AcceptedJob) -> bool:
         """Whether a job's files are there; one that will never be complete is ended."""
+        if job.state is ArcState.SUBMITTING:
+            return True
         if job.is_killed:
-            self._end(job, JobEnd(ArcState.KILLED, "killed before it was submitted"), {})
+            self._end(job, JobEnd(ArcState.KILLED, "killed before it was submitted"))
             return False
         missing = self._files.missing(job.id, job.description.inputs)
         if missing and self._now() - job.created > FILES_AWAITED_SECONDS:
             reason = f"input file {missing[0]} was not sent within {FILES_AWAITED_SECONDS:.0f} s"
-            self._end(job, JobEnd(ArcState.FAILED, reason), {})
+            self._end(job, JobEnd(ArcState.FAILED, reason))
         return not missing
 
     def _submit(self, session: Session, job: AcceptedJob) -> None:
@@ -138,11 +235,9 @@ class Rounds:
         self._jobs.submitted(job.id, bot.id)
         log.info("job %s is BOT %d", job.id, bot.id)
 
-    def _follow(
-        self, session: Session, job: AcceptedJob, number: int, going_on: Mapping[int, BotState]
-    ) -> None:
-        bot = session.bot(number)
-        state = going_on.get(number) or bot.show()
+    def _follow(self, account: _Account, job: AcceptedJob, number: int) -> None:
+        bot = account.session.bot(number)
+        state = account.going_on.get(number) or bot.show()
         if not state.is_final:
             if job.is_killed:
                 bot.cancel()
@@ -151,19 +246,51 @@ class Rounds:
             return
         result = next(iter(bot.results()), None)
         if result is None:  # jobs of a cancelled BOT have none
-            self._end(job, JobEnd(ArcState.KILLED, f"BOT {number} was cancelled"), {})
+            self._end(job, JobEnd(ArcState.KILLED, f"BOT {number} was cancelled"))
             return
         self._jobs.move(job.id, ArcState.FINISHING)
-        end = end_of(result, is_killed=job.is_killed)
-        self._end(job, end, _saves(result, job.description))
+        self._end(job, self._keep(job, result))
 
-    def _end(
-        self, job: AcceptedJob, end: JobEnd, outputs: Mapping[str, Callable[[Path], object]]
-    ) -> None:
+    def _keep(self, job: AcceptedJob, result: Result) -> JobEnd:
+        """Keep what a job left, and say how it ended: it failed if that can never be kept."""
+        end = end_of(result, is_killed=job.is_killed)
+        try:
+            self._files.keep(job.id, _saves(result, job.description))
+        except NotFound:
+            raise
+        except (ServerAway, Refused) as error:
+            raise OutputsAway(str(error)) from error
+        except Exception as error:
+            self._not_kept[job.id] += 1
+            if _is_full(error) or self._not_kept[job.id] < MOST_FAILURES:
+                raise
+            log.exception("job %s: its outputs are given up", job.id)
+            return replace(end, state=ArcState.FAILED, reason=f"outputs cannot be kept: {error}")
+        return end
+
+    def _end(self, job: AcceptedJob, end: JobEnd) -> None:
         assert end.state in ENDED
-        self._files.keep(job.id, outputs)
+        self._files.keep(job.id, {})
         self._jobs.end(job.id, end)
+        self._not_kept.pop(job.id, None)
         log.info("job %s: %s %s", job.id, end.state, end.reason)
+
+
+def _end_by(error: GridbotError, job: AcceptedJob) -> JobEnd | None:
+    """How a job ends by what the server says; None if that passes, or is not about the job."""
+    if job.bot is not None:
+        is_of_job = isinstance(error, NotFound)
+    elif isinstance(error, Refused):
+        if job.is_killed and error.error == "QuotaExceeded":  # so there is no BOT
+            return JobEnd(ArcState.KILLED, "killed before it was submitted")
+        is_of_job = error.error in _OF_SUBMISSION and not str(error).startswith(_OF_SIGNATURE)
+    else:
+        is_of_job = isinstance(error, BadInput)
+    return JobEnd(ArcState.FAILED, str(error)) if is_of_job else None
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def _saves(result: Result, job: JobDescription) -> dict[str, Callable[[Path], object]]:
