@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ def checked(job: JobDescription) -> JobDescription:
     for what, found in (("input", names), ("output", job.outputs)):
         if len(found) > MOST_FILES:
             raise BadInput(f"{len(found)} {what} files, at most {MOST_FILES}")
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f"input file {twice}: two have this name")
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise BadInput(f"input file {twice[:_MOST_TEXT]}: two have this name")
     executable = job.executable.removeprefix("./")
     if "/" in job.executable and not job.executable.startswith("/") and executable not in names:
         raise BadInput(f"executable {job.executable[:_MOST_TEXT]}: no input file has this name")
@@ -73,12 +74,29 @@ def checked(job: JobDescription) -> JobDescription:
     try:
         for name in names:
             file_name(name, "input file")
-        for name in (*job.outputs, *filter(None, (job.stdout, job.stderr))):
+        for stream, name in streams(job).items():
+            file_name(name, stream)
+        for name in job.outputs:
             if name != "/":  # all files
                 file_name(_directory(name), "output file")
     except ProtocolError as error:
         raise BadInput(str(error)) from None
+    outputs = {*job.outputs, *streams(job).values()}
+    if renamed := next((name for name in outputs if "=" in name), None):
+        raise BadInput(f"output file {renamed}: the name of an output has no = here")
+    _check_folders("input file", {*names})
+    _check_folders("output file", outputs)
+    if part := next((name for name in outputs if f"{name}.part" in outputs), None):
+        raise BadInput(f"output file {part}.part: {part} is written under this name; rename one")
     return replace(job, executable=executable)
+
+
+def _check_folders(what: str, names: Set[str]) -> None:
+    """Raise BadInput if a file would be the directory of another."""
+    for name in sorted(names):
+        folders = (name[:place] for place, letter in enumerate(name) if letter == "/")
+        if folder := next((folder for folder in folders if folder in names), None):
+            raise BadInput(f"{what} {name}: {folder} is a file, too, and no directory")
 
 
 def submission_fields(job: JobDescription, id: str, folder: Path) -> dict[str, Any]:

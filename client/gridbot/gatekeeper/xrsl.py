@@ -39,7 +39,8 @@ def described(spec: Spec) -> JobDescription:
     """The job of a conjunction.  Raises BadInput that names the attribute and its value."""
     if not isinstance(spec, Specs) or spec.kind != AND:
         raise BadInput(f"xRSL: {written(spec)[:60]}: expected & and relations in parentheses")
-    job, executables, variables = JobDescription(""), tuple[str, ...](), Variables({})
+    job, executables, is_joined = JobDescription(""), tuple[str, ...](), False
+    variables = Variables({})
     for item in spec.items:
         if not isinstance(item, Relation):
             raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not read here")
@@ -50,8 +51,12 @@ def described(spec: Spec) -> JobDescription:
             variables.define(pairs(item, values))
         elif item.name == "executables":
             executables = texts(item, values)
+        elif item.name == "join":
+            is_joined = _is_yes(item, values)
         elif item.name not in _IGNORED:
             job = _reader(item)(job, item, values)
+    if is_joined:  # wherever stdout stands
+        job = replace(job, stderr=job.stdout)
     return checked(_with_programs(job, {*executables, job.executable}))
 
 
@@ -63,7 +68,7 @@ def jobs_in(spec: Spec) -> tuple[Spec, ...]:
 def _reader(relation: Relation) -> Reader:
     reader = _READERS.get(relation.name)
     if reader is None:
-        known = ", ".join(sorted(_READERS))
+        known = ", ".join(sorted({*_READERS, "join"}))
         raise BadInput(
             f"xRSL: {written(relation)[:60]}: this cannot be said of a job here; there are {known}"
         )
@@ -125,11 +130,11 @@ def _outputs(job: JobDescription, relation: Relation, values: list[Found]) -> Jo
     return replace(job, outputs=(*job.outputs, *pairs(relation, values)))
 
 
-def _join(job: JobDescription, relation: Relation, values: list[Found]) -> JobDescription:
+def _is_yes(relation: Relation, values: list[Found]) -> bool:
     word = one(relation, values).lower()
     if word not in ("yes", "no", "true", "false"):
         raise BadInput(f"xRSL: {written(relation)[:60]}: expected yes or no")
-    return replace(job, stderr=job.stdout) if word in ("yes", "true") else job
+    return word in ("yes", "true")
 
 
 _READERS: Mapping[str, Reader] = {
@@ -139,7 +144,6 @@ _READERS: Mapping[str, Reader] = {
     "stdin": lambda job, relation, values: replace(job, stdin=one(relation, values)),
     "stdout": lambda job, relation, values: replace(job, stdout=one(relation, values)),
     "stderr": lambda job, relation, values: replace(job, stderr=one(relation, values)),
-    "join": _join,
     "inputfiles": _inputs,
     "outputfiles": _outputs,
     "environment": lambda job, relation, values: replace(

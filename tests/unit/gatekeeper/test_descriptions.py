@@ -121,7 +121,22 @@ def test_of_a_job_without_wall_clock_time_the_cpu_time_of_a_slot_is_the_limit() 
         ("&(executable=a)(inputFiles=(/etc/x ''))", "/etc/x"),
         ("&(executable=a)(outputFiles=('' ''))", "output file"),
         ("&(executable=a)(stdout=../o)", r"\.\./o"),
+        ("&(executable=a)(stdout=o/)", "stdout: 'o/' is not a usable file name"),
+        ("&(executable=a)(stderr=/)", "stderr: '/' is not a usable file name"),
         ("&(executable=a)(stdin=x)", "stdin x: no input file"),
+        (
+            "&(executable=a)(outputFiles=('a=b' ''))",
+            "output file a=b: the name of an output has no =",
+        ),
+        ("&(executable=a)(stdout='a=b')", "output file a=b"),
+        ("&(executable=a)(outputFiles=(a '')(a/b/c ''))", "output file a/b/c: a is a file, too"),
+        ("&(executable=a)(outputFiles=(a '')(a/ ''))", "output file a/: a is a file, too"),
+        ("&(executable=a)(outputFiles=(a/b ''))(stderr=a)", "output file a/b: a is a file, too"),
+        ("&(executable=a)(outputFiles=(a/b/ ''))(stderr=a/b)", "output file a/b/: a/b is a file"),
+        ("&(executable=a)(stdout=a/b)(stderr=a)", "output file a/b: a is a file, too"),
+        ("&(executable=a)(inputFiles=(a/b '')(a ''))", "input file a/b: a is a file, too"),
+        ("&(executable=a)(outputFiles=(x.part '')(x ''))", "x.part: x is written under this name"),
+        ("&(executable=a)(outputFiles=(x.part ''))(stdout=x)", "x.part: x is written under this"),
         ("<a/>", "a: expected ActivityDescription"),
         ("<a", "not valid XML"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "document type, a,"),
@@ -302,6 +317,22 @@ def test_braces_are_no_placeholders_and_programs_on_the_path_are_none_of_the_job
     found = fields(job)
     assert (found["command"], found["env"]) == (["echo", "{{x}}"], {"A": "{{}}"})
     assert prepare(Submission(**found)).manifest.command == ("echo", "{{x}}")
+
+
+@pytest.mark.parametrize(
+    "streams_of", ["(join=yes)(stdout=o)", "(stdout=o)(join=yes)", "(join=yes)(stderr=e)(stdout=o)"]
+)
+def test_streams_are_joined_wherever_that_is_said(streams_of: str) -> None:
+    joined = one(f"&(executable=/bin/a){streams_of}")
+    assert (joined.stdout, joined.stderr) == ("o", "o")
+
+
+def test_names_that_only_begin_alike_are_no_directories() -> None:
+    xrsl = (
+        "&(executable=/bin/a)(outputFiles=(a '')(a.b '')(ab/c '')(d/ '')(d/e ''))(stdout=d/o)"
+        "(inputFiles=(a '')(a.part '')(ab/c ''))"
+    )
+    assert one(xrsl).outputs == ("a", "a.b", "ab/c", "d/", "d/e")
 
 
 def test_streams_are_files_of_the_job_and_may_be_one() -> None:
