@@ -22,7 +22,7 @@ from gridbot.gatekeeper.files import JobFiles
 from gridbot.gatekeeper.jobs import AcceptedJobs
 from gridbot.gatekeeper.owners import OwnerMap
 from gridbot.gatekeeper.rest import ArcRest, GatekeeperLimits
-from gridbot.gatekeeper.serving import GatekeeperServer, TlsFiles, context_of
+from gridbot.gatekeeper.serving import GatekeeperServer, ServingLimits, TlsFiles, context_of
 
 INHERIT_ALL = bytes.fromhex("300c300a06082b06010505071501")
 LIMITED = bytes.fromhex("300f300d060b2b060104019b5001010109")
@@ -99,6 +99,7 @@ class GatekeeperSite:
 
     folder: Path
     limits: GatekeeperLimits = field(default_factory=GatekeeperLimits)
+    serving: ServingLimits = field(default_factory=ServingLimits)
 
     def __post_init__(self) -> None:
         self.authority = authority()
@@ -114,7 +115,9 @@ class GatekeeperSite:
         trusted = self.authority.write(self.folder / "authority.pem")
         rest = ArcRest(self.jobs, self.files, self.limits, lambda: None)
         context = context_of(TlsFiles(host, host, trusted))
-        server = GatekeeperServer(("127.0.0.1", 0), context, OwnerMap(self.map), rest.answer)
+        server = GatekeeperServer(
+            ("127.0.0.1", 0), context, OwnerMap(self.map), rest.answer, self.serving
+        )
         self.url = f"https://localhost:{server.server_port}/arex/rest"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -25,6 +26,7 @@ from tests.system.deployment import eventually
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper.owners import OwnerMap
 from gridbot.gatekeeper.rest import GatekeeperLimits
+from gridbot.gatekeeper.serving import ServingLimits
 from gridbot.gatekeeper.states import ArcState, JobEnd
 
 JOB = '&(executable=run.sh)(inputFiles=("run.sh" "")("data/in" ""))(stdout=o)'
@@ -188,14 +190,141 @@ def test_content_is_bounded_and_arrives_whole_or_not_at_all(
     assert alice("GET", path).status_code == 404
 
 
-def raw(person: ArcPerson) -> ssl.SSLSocket:
+def raw(person: ArcPerson, source: str = "127.0.0.1") -> ssl.SSLSocket:
     """A connection that a test writes to as it likes."""
     context = ssl.create_default_context(cafile=str(person.site.folder / "localhost.pem"))
     context.load_cert_chain(person.certificate)
-    port = urlsplit(person.site.url).port
-    assert port
-    plain = socket.create_connection(("127.0.0.1", port), 30.0)
-    return context.wrap_socket(plain, server_hostname="localhost")
+    return context.wrap_socket(plain(person.site, source), server_hostname="localhost")
+
+
+def plain(door: GatekeeperSite, source: str = "127.0.0.1") -> socket.socket:
+    """A connection without TLS."""
+    return socket.create_connection(("127.0.0.1", urlsplit(door.url).port or 0), 30.0, (source, 0))
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_file_that_comes_when_its_job_has_gone_on_is_not_taken(
+    door: GatekeeperSite, alice: ArcPerson, job: str, is_cleaned: bool
+) -> None:
+    path = f"/1.0/jobs/{job}/session/run.sh"
+    alice("PUT", path, data=b"old")
+    target = f"{urlsplit(door.url).path}{path}"
+    with raw(alice) as connection:
+        head = f"PUT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n"
+        connection.sendall(head.encode() + b"ne")
+        eventually(lambda: list((door.folder / "files/parts").iterdir()), what="a part")
+        if is_cleaned:
+            door.jobs.end(job, JobEnd(ArcState.FAILED, "it took too long"))
+            assert [item["status-code"] for item in alice.act("clean", job)] == ["202"]
+        else:
+            door.jobs.move(job, ArcState.SUBMITTING)
+        connection.sendall(b"w")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 403 run.sh: the job takes no more files")
+    assert list((door.folder / "files/parts").iterdir()) == []
+    if is_cleaned:
+        assert not door.files.inputs(job).parent.exists()
+    else:
+        assert (door.files.inputs(job) / "run.sh").read_bytes() == b"old"
+
+
+def test_a_full_disk_takes_no_jobs_and_no_files(tmp_path: Path) -> None:
+    door = GatekeeperSite(tmp_path, GatekeeperLimits(free_bytes=1 << 60))
+    with door.serve():
+        alice = door.person(user(door.authority, "Alice"), "alice")
+        answer = alice("POST", "/1.0/jobs?action=new", data=JOB)
+        assert (answer.status_code, answer.reason) == (507, "the gatekeeper's disk is full")
+        [job] = door.jobs.add("/O=Grid/CN=Alice", door.folder / "alice/key", [JOB], 100)
+        assert alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x").status_code == 507
+
+
+def test_one_address_does_not_hold_all_connections(tmp_path: Path) -> None:
+    door = GatekeeperSite(tmp_path, serving=ServingLimits(of_address=2, handshake_seconds=600.0))
+    with door.serve(), ExitStack() as idle:
+        alice = door.person(user(door.authority, "Alice"), "alice")
+        for _ in range(2):
+            idle.enter_context(plain(door))
+        assert is_closed(idle.enter_context(plain(door)))
+        with raw(alice, "127.0.0.2") as connection:
+            assert b" 200 " in asked(connection, door)
+        idle.close()
+        eventually(lambda: alice_gets_in(alice), what="the end of the idle connections")
+
+
+def test_who_shows_no_certificate_takes_no_place_of_those_who_do(tmp_path: Path) -> None:
+    door = GatekeeperSite(
+        tmp_path, serving=ServingLimits(connections=1, handshakes=1, handshake_seconds=600.0)
+    )
+    with door.serve():
+        alice = door.person(user(door.authority, "Alice"), "alice")
+        with plain(door) as idle, plain(door) as second:
+            assert is_closed(second)
+            idle.sendall(b"no TLS")
+            assert is_closed(idle)
+        with raw(alice) as connection:
+            assert b" 200 " in asked(connection, door)
+            with plain(door), plain(door) as second:
+                assert is_closed(second)
+                assert b" 200 " in asked(connection, door)
+
+
+def test_a_content_that_drips_ends_its_connection_however_long_it_says_it_is(
+    tmp_path: Path,
+) -> None:
+    door = GatekeeperSite(
+        tmp_path, serving=ServingLimits(step_seconds=1.0, handshake_seconds=600.0)
+    )
+    with door.serve():
+        alice = door.person(user(door.authority, "Alice"), "alice")
+        [job] = door.jobs.add("/O=Grid/CN=Alice", door.folder / "alice/key", [JOB], 100)
+        target = f"{urlsplit(door.url).path}/1.0/jobs/{job}/session/run.sh"
+        with raw(alice) as connection:
+            head = f"PUT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n"
+            connection.sendall(head.encode())
+
+            def is_cut() -> bool:
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return True
+                return False
+
+            eventually(is_cut, what="the end of the connection")
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the other side closes a connection."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def asked(connection: ssl.SSLSocket, door: GatekeeperSite) -> bytes:
+    """The whole answer to a request, on a connection that stays."""
+    head = f"GET {urlsplit(door.url).path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    connection.sendall(head.encode())
+    found = b""
+    while not found.endswith(b"</versions>"):
+        step = connection.recv(4096)
+        assert step, found
+        found += step
+    return found
+
+
+def alice_gets_in(alice: ArcPerson) -> bool:
+    try:
+        return alice("GET", "/1.0/jobs").status_code == 200
+    except requests.exceptions.ConnectionError:
+        return False
+
+
+def test_a_client_that_closes_behind_its_request_is_heard(alice: ArcPerson, job: str) -> None:
+    path = f"/1.0/jobs/{job}/session/run.sh"
+    headers = {"Connection": "close"}
+    assert alice("PUT", path, data=b"text", headers=headers).status_code == 200
+    assert alice("GET", path, headers=headers).content == b"text"
 
 
 def test_a_client_may_wait_to_be_asked_for_what_it_sends(alice: ArcPerson, job: str) -> None:

@@ -64,7 +64,7 @@ class Jobs:
     def send(self, id: str) -> None:
         [file] = self.one(id).description.inputs
         content = b"#!/bin/sh\n"
-        self.files.receive(id, file, len(content), lambda _: content)
+        self.files.receive(id, file, len(content), lambda _: content, self.kept.awaiting(id))
 
     def one(self, id: str) -> AcceptedJob:
         found = self.kept.one(ALICE, id)

@@ -7,10 +7,12 @@ parts/            what is being written; emptied at the start
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from gridbot_client.storage import sync_directory
 
 BLOCK_BYTES = 1 << 20
 _PARTS = "parts"
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class CutShort(Exception):
@@ -54,8 +57,22 @@ class JobFiles:
         outputs = self._folder / id / "outputs"
         return outputs if outputs.is_dir() else self.inputs(id)
 
-    def receive(self, id: str, file: SentFile, size: int, read: Callable[[int], bytes]) -> None:
-        """Take an input of a job.  Raises CutShort if it ends before its size."""
+    def free_bytes(self) -> int:
+        """How much the disk has room for."""
+        return shutil.disk_usage(self._folder).free
+
+    def receive(
+        self,
+        id: str,
+        file: SentFile,
+        size: int,
+        read: Callable[[int], bytes],
+        awaiting: AbstractContextManager[object],
+    ) -> None:
+        """Take an input of a job.  Raises CutShort if it ends before its size.
+
+        It is put into its place within `awaiting`, which holds the job as it is, or raises.
+        """
         part = self._part()
         try:
             with part.open("wb") as content:
@@ -70,10 +87,11 @@ class JobFiles:
                 os.fsync(content.fileno())
             part.chmod(0o700 if file.is_executable else 0o600)
             place = self.inputs(id) / file.name
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part.replace(place)
-            for folder in _up_to(place.parent, self._folder):
-                sync_directory(folder)
+            with awaiting:
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                part.replace(place)
+                for folder in _up_to(place.parent, self._folder):
+                    sync_directory(folder)
         finally:
             part.unlink(missing_ok=True)
 
@@ -131,6 +149,11 @@ def one(path: Path) -> Listed:
     """What is known of a file or a directory."""
     found = path.stat()
     return Listed(path, path.name, path.is_dir(), found.st_size, found.st_mtime)
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error says that a disk, or a quota on it, has no room."""
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def _fetch(folder: Path, outputs: Mapping[str, Callable[[Path], object]]) -> None:

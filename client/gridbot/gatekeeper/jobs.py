@@ -146,6 +146,20 @@ class AcceptedJobs:
         with self._open() as database:
             return {row["id"] for row in database.execute("SELECT id FROM job")}
 
+    @contextmanager
+    def awaiting(self, id: str) -> Iterator[None]:
+        """Hold a job that awaits its files as it is; raises Refused if it awaits none any more.
+
+        All changes of jobs wait meanwhile.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            query = "SELECT state FROM job WHERE id = ?"
+            found = database.execute(query, (id,)).fetchone()
+            if found is None or found["state"] != ArcState.ACCEPTED:
+                raise Refused("the job takes no more files")
+            yield
+
     def move(self, id: str, state: ArcState) -> None:
         """Note that a job that has not ended is in a state."""
         self._change("state = ?", id, state)

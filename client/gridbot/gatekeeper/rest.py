@@ -38,7 +38,7 @@ from gridbot.gatekeeper.answers import (
     text,
     xml,
 )
-from gridbot.gatekeeper.files import CutShort, JobFiles, Listed, one
+from gridbot.gatekeeper.files import CutShort, JobFiles, Listed, is_full, one
 from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs, JobsUnreadable
 from gridbot.gatekeeper.reading import read
 from gridbot.gatekeeper.states import ArcState
@@ -59,6 +59,7 @@ class GatekeeperLimits:
 
     jobs: int = 10_000  # of one subject, until they are cleaned
     file_bytes: int = 2 << 30  # of one input
+    free_bytes: int = 256 << 20  # stay free on the disk
 
 
 class ArcRest:
@@ -167,6 +168,7 @@ class ArcRest:
 
     def _new(self, request: ArcRequest) -> ArcAnswer:
         """Accept jobs; each that cannot be run here gets its reason."""
+        self._need_room(request)
         try:
             described = read(request.content(_BODY_BYTES))
             good = [job.text for job in described if not isinstance(job.found, BadInput)]
@@ -240,12 +242,25 @@ class ArcRest:
             raise RequestFault(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         if job.state is not ArcState.ACCEPTED:
             raise RequestFault(HTTPStatus.FORBIDDEN, f"{name}: the job has its files: {job.shown}")
+        self._need_room(request)
         try:
-            self._files.receive(job.id, sent, request.length, request.read)
+            awaiting = self._jobs.awaiting(job.id)
+            self._files.receive(job.id, sent, request.length, request.read, awaiting)
         except CutShort as error:
             raise RequestFault(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except Refused as error:  # it was submitted, or cleaned, while this came
+            raise RequestFault(HTTPStatus.FORBIDDEN, f"{name}: {error}") from None
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise _no_room() from None
         self._wake()
         return text(HTTPStatus.OK, "")
+
+    def _need_room(self, request: ArcRequest) -> None:
+        """Make sure that the disk has room for a content.  Raises RequestFault."""
+        if self._files.free_bytes() < self._limits.free_bytes + request.length:
+            raise _no_room()
 
     def _properties(self, request: ArcRequest, job: AcceptedJob, place: Path) -> ArcAnswer:
         root = Element("D:multistatus", {"xmlns:D": "DAV:"})
@@ -279,6 +294,10 @@ def _only(request: ArcRequest, *methods: str) -> None:
     if request.method not in methods:
         words = f"{request.method} is none of {', '.join(methods)}"
         raise RequestFault(HTTPStatus.NOT_IMPLEMENTED, words)
+
+
+def _no_room() -> RequestFault:
+    return RequestFault(HTTPStatus.INSUFFICIENT_STORAGE, "the gatekeeper's disk is full")
 
 
 def _no_action(request: ArcRequest) -> RequestFault:

@@ -7,7 +7,6 @@ keys that fail are left alone for a while, and delay no others.
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections import Counter
@@ -20,7 +19,7 @@ from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
 from gridbot.gatekeeper.descriptions import GROUP, JobDescription, streams, submission_fields
-from gridbot.gatekeeper.files import JobFiles
+from gridbot.gatekeeper.files import JobFiles, is_full
 from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
 from gridbot.gatekeeper.owners import session_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
@@ -36,7 +35,6 @@ MOST_FAILURES = 10  # to keep a job's outputs, which are then given up
 _JOB_PAUSES = BackOff(least=1.0, most=600.0)
 # A server lets nobody in from an address that shows a wrong key more often than each 10 s.
 _KEY_PAUSES = BackOff(least=1.0, most=60.0)
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 # What a server calls a fault of a submission; others are of its owner, or pass.
 _OF_SUBMISSION = frozenset(("RequestError", "PolicyError", "Conflict", "TooLarge"))
 _OF_SIGNATURE = "envelope."  # begins what a server says of a key, or of our clock
@@ -262,7 +260,7 @@ class Rounds:
             raise OutputsAway(str(error)) from error
         except Exception as error:
             self._not_kept[job.id] += 1
-            if _is_full(error) or self._not_kept[job.id] < MOST_FAILURES:
+            if is_full(error) or self._not_kept[job.id] < MOST_FAILURES:
                 raise
             log.exception("job %s: its outputs are given up", job.id)
             return replace(end, state=ArcState.FAILED, reason=f"outputs cannot be kept: {error}")
@@ -287,10 +285,6 @@ def _end_by(error: GridbotError, job: AcceptedJob) -> JobEnd | None:
     else:
         is_of_job = isinstance(error, BadInput)
     return JobEnd(ArcState.FAILED, str(error)) if is_of_job else None
-
-
-def _is_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def _saves(result: Result, job: JobDescription) -> dict[str, Callable[[Path], object]]:

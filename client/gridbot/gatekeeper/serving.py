@@ -1,16 +1,19 @@
 """Lets clients in: TLS with certificates of clients, and bounds for slow and many peers.
 
-Each connection has a thread, and each of its steps a deadline, after which it is closed.
+Each connection has a thread, and each of its steps a deadline, after which it is closed.  Who has
+not shown a certificate yet takes no place of those who have.
 """
 
 from __future__ import annotations
 
+import io
+import ipaddress
 import logging
-import shutil
 import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,13 +29,21 @@ from gridbot.gatekeeper.owners import OwnerMap, subject_of
 log = logging.getLogger(__name__)
 
 _PREFIX = ("arex", "rest")
-_HANDSHAKE_SECONDS = 20.0
-_REQUEST_SECONDS = 60.0  # for a step in which no content is moved
-_LEAST_BYTES_PER_SECOND = 20_000
-_MOST_CONNECTIONS = 128
 _MOST_PASSED_BYTES = 64 << 20
+_STEP_BYTES = 64 << 10
 
 Answer = Callable[[ArcRequest], ArcAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """Bounds for connections."""
+
+    connections: int = 128
+    handshakes: int = 64  # connections that are not through them yet, beside those
+    of_address: int = 16  # of both; an IPv6 network of 64 bits counts as one address
+    handshake_seconds: float = 5.0
+    step_seconds: float = 60.0  # for a request's head, and for each 64 KiB of contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +81,30 @@ class GatekeeperServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(
-        self, address: tuple[str, int], context: ssl.SSLContext, owners: OwnerMap, answer: Answer
+        self,
+        address: tuple[str, int],
+        context: ssl.SSLContext,
+        owners: OwnerMap,
+        answer: Answer,
+        limits: ServingLimits = ServingLimits(),
     ) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _ConnectionHandler)
-        self.owners, self.answer = owners, answer
+        self.owners, self.answer, self.limits = owners, answer, limits
         self._context = context
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._places = threading.BoundedSemaphore(limits.connections)
+        self._handshakes = threading.BoundedSemaphore(limits.handshakes)
+        self._of_source, self._lock = Counter[str](), threading.Lock()
         self._deadlines = dict[socket.socket, float]()
 
     def allow(self, connection: socket.socket, seconds: float) -> None:
         """Let a connection live for so many seconds from now on."""
         self._deadlines[connection] = time.monotonic() + seconds
+
+    def allow_step(self, connection: socket.socket) -> None:
+        """Let a connection live for one more step."""
+        self.allow(connection, self.limits.step_seconds)
 
     def service_actions(self) -> None:
         """Close what is over its deadline; called about twice a second."""
@@ -96,34 +118,85 @@ class GatekeeperServer(ThreadingHTTPServer):
                     self._deadlines.pop(connection, None)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread, if there is one left."""
-        if not self._places.acquire(blocking=False):
-            log.warning("%s: more than %d connections", client_address[0], _MOST_CONNECTIONS)
+        """Give a connection a thread, if there is one left for its address."""
+        source = _source(client_address[0])
+        if not self._enter(source):
+            log.warning("%s: no place for a connection", client_address[0])
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # there is no thread
+            self._handshakes.release()
+            self._leave(source)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._leave(_source(client_address[0]))
+
+    def _enter(self, source: str) -> bool:
+        with self._lock:
+            if self._of_source[source] >= self.limits.of_address:
+                return False
+            if not self._handshakes.acquire(blocking=False):
+                return False
+            self._of_source[source] += 1
+            return True
+
+    def _leave(self, source: str) -> None:
+        with self._lock:
+            self._of_source[source] -= 1
+            if not self._of_source[source]:
+                del self._of_source[source]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands, and answer what is asked."""
-        request.settimeout(_HANDSHAKE_SECONDS)
-        with self._context.wrap_socket(
-            request, server_side=True, do_handshake_on_connect=False
-        ) as connection:
-            self.allow(connection, _HANDSHAKE_SECONDS)
+        request.settimeout(self.limits.handshake_seconds)
+        try:
+            connection = self._context.wrap_socket(
+                request, server_side=True, do_handshake_on_connect=False
+            )
+        except BaseException:
+            self._handshakes.release()
+            raise
+        with connection:
             try:
-                connection.do_handshake()
-                _ConnectionHandler(connection, client_address, self)
+                self._shake_hands(connection)
+                self._serve(connection, client_address)
             except OSError as error:  # of TLS, too
                 log.info("%s: %s", client_address[0], error)
             finally:
                 self._deadlines.pop(connection, None)
+
+    def _shake_hands(self, connection: ssl.SSLSocket) -> None:
+        try:
+            self.allow(connection, self.limits.handshake_seconds)
+            connection.do_handshake()
+        finally:
+            self._handshakes.release()
+
+    def _serve(self, connection: ssl.SSLSocket, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            log.warning("%s: more than %d clients", client_address[0], self.limits.connections)
+            return
+        try:
+            _ConnectionHandler(connection, client_address, self)
+        finally:
+            self._places.release()
+
+
+def _source(address: str) -> str:
+    """Who counts as one: an address, or a network of IPv6, whose addresses one machine may have."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if found.version == 4:
+        return address
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 class _ConnectionHandler(BaseHTTPRequestHandler):
@@ -132,17 +205,17 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "GridBot"
     sys_version = ""
-    timeout = _REQUEST_SECONDS
     server: GatekeeperServer
     connection: ssl.SSLSocket
 
     def setup(self) -> None:
         super().setup()
+        self.connection.settimeout(self.server.limits.step_seconds)
         self._left, self._is_asked_for = 0, True  # bytes of the content that were not read
 
     def handle_one_request(self) -> None:
         self._left = 0
-        self.server.allow(self.connection, _REQUEST_SECONDS)
+        self.server.allow_step(self.connection)
         super().handle_one_request()
 
     def _serve(self) -> None:
@@ -172,7 +245,6 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
         if tuple(parts[:2]) != _PREFIX:
             raise RequestFault(HTTPStatus.NOT_FOUND, f"there is only /{'/'.join(_PREFIX)}")
         subject, account = self._client()
-        self.server.allow(self.connection, _REQUEST_SECONDS + length / _LEAST_BYTES_PER_SECOND)
         return ArcRequest(
             method=self.command,
             path=parts[2:],
@@ -219,17 +291,30 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
             self.send_response_only(HTTPStatus.CONTINUE)
             self.end_headers()
             self._is_asked_for = True
+        content, step = bytearray(), b"begin"
+        while step and self._left and len(content) < most:
+            self.server.allow_step(self.connection)
+            step = self._step(most - len(content))
+            content += step
+        self.server.allow_step(self.connection)
+        return bytes(content)
+
+    def _step(self, most: int) -> bytes:
+        """The next bytes of the content; none if the client has gone."""
+        size = min(most, self._left, _STEP_BYTES)
         try:
-            block = self.rfile.read(min(most, self._left))
-        except OSError:  # the client has gone
-            block, self.close_connection = b"", True
-        self._left -= len(block)
-        return block
+            found = self.rfile.read(size)
+        except OSError:
+            found = b""
+        if not found:
+            self.close_connection = True
+        self._left -= len(found)
+        return found
 
     def _send(self, answer: ArcAnswer) -> None:
         self._pass_rest()
         size = answer.file.stat().st_size if answer.file else len(answer.content)
-        self.server.allow(self.connection, _REQUEST_SECONDS + size / _LEAST_BYTES_PER_SECOND)
+        self.server.allow_step(self.connection)
         self.send_response(answer.status, self._reason(answer))
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -240,16 +325,16 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        if answer.file is None:
-            self.wfile.write(answer.content)
-            return
-        with answer.file.open("rb") as content:
-            shutil.copyfileobj(content, self.wfile, 1 << 20)
+        with answer.file.open("rb") if answer.file else io.BytesIO(answer.content) as content:
+            while step := content.read(_STEP_BYTES):
+                self.server.allow_step(self.connection)
+                self.wfile.write(step)
 
     def _pass_rest(self) -> None:
         """Read what nobody wanted: a client that is cut off while it sends hears no answer."""
+        self.server.allow_step(self.connection)  # for it all
         if self._is_asked_for and self._left <= _MOST_PASSED_BYTES:
-            while self._left and self._read(1 << 16):
+            while self._left and self._step(_STEP_BYTES):
                 pass
         if self._left:  # would be taken for the next request
             self.close_connection = True
