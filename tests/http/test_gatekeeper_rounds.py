@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -258,8 +259,12 @@ def test_a_full_disk_gives_up_no_outputs(
 ) -> None:
     [id] = ended(site, jobs, alice, {"stdout": b"out"})
 
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)  # of a directory
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", full)
