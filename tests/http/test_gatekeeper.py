@@ -366,7 +366,8 @@ def test_jobs_are_cleaned_once_they_have_ended_and_killed_before(
     [info] = alice.act("info", job)
     assert info["info_document"]["ComputingActivity"]["ExitCode"] == 3
     assert [item["status-code"] for item in alice.act("kill", job)] == ["505"]
-    assert [item["status-code"] for item in alice.act("clean", job, job)] == ["202", "404"]
+    assert [item["status-code"] for item in alice.act("clean", job)] == ["202"]
+    assert [item["status-code"] for item in alice.act("clean", job)] == ["404"]
     assert alice("GET", f"/1.0/jobs/{job}/session").status_code == 404
     assert not door.files.inputs(job).parent.exists()
 
@@ -378,6 +379,21 @@ def test_while_the_jobs_cannot_be_read_clients_are_asked_to_come_later(
     assert alice("GET", "/1.0/jobs").status_code == 503
     assert alice("POST", "/1.0/jobs?action=new", data=JOB).status_code == 503
     assert alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x").status_code == 503
+
+
+def test_an_action_is_about_a_bounded_number_of_jobs_each_once(alice: ArcPerson) -> None:
+    numbers = [str(number) for number in range(1000)]
+    found = [item["id"] for item in alice.act("status", "7", *numbers)]
+    assert found == ["7", *numbers[:7], *numbers[8:]]
+    told = "".join(f"<job><id>{number}</id></job>" for number in (*numbers, "one more"))
+    for options in (
+        {"json": {"job": [{"id": id} for id in (*numbers, "one more")]}},
+        {"data": f"<jobs>{told}</jobs>", "headers": {"Content-Type": "application/xml"}},
+    ):
+        answer = alice("POST", "/1.0/jobs?action=kill", **options)
+        assert (answer.status_code, answer.reason) == (
+            413, "1001 jobs in one request, at most 1000",
+        )  # fmt: skip
 
 
 def test_a_delegation_is_asked_for_and_not_kept(alice: ArcPerson) -> None:

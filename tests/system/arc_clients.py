@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.system.batch_systems import call, need
-from tests.system.deployment import GRIDBOT, Deployment, eventually, free_port
+from tests.system.deployment import GRIDBOT, Deployment, eventually, free_port, patience
 
 PACKAGES = "nordugrid-arc-client nordugrid-arc-plugins-arcrest nordugrid-arc-test-utils"
 _PROGRAMS = "arcsub arcstat arcget arckill arcclean arcproxy arcctl"
@@ -40,7 +40,7 @@ class ArcUser:
         """What a command prints on both streams."""
         done = subprocess.run(
             command, cwd=self.home, env=self.env, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120.0,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patience(120.0),
         )  # fmt: skip
         assert done.returncode == code, (command, done.returncode, done.stdout)
         return done.stdout
@@ -111,7 +111,9 @@ def gatekeeper(running: Deployment, folder: Path) -> Iterator[tuple[Gatekeeper, 
         ("hostcert", "-n", "localhost", "-f"),
         ("usercert", "-n", "u", "-f"),
     ):
-        subprocess.run([*make, *words], cwd=folder, check=True, capture_output=True, timeout=120.0)
+        subprocess.run(
+            [*make, *words], cwd=folder, check=True, capture_output=True, timeout=patience(120.0)
+        )
     user = ArcUser(home, authorities)
     own = {
         "X509_USER_CERT": folder / "client-u-cert.pem",

@@ -40,15 +40,22 @@ NO_COPIES = "ReplicationRequirements = false;"
 def eventually(fact: Callable[[], T], seconds: float = 60.0, what: str = "it") -> T:
     """Wait until `fact` is true and return it; fail when it does not come true in time.
 
-    The time is that of a machine with a core to spare; on a busy one it is as much longer as
-    processes wait there for each core.
+    The time is that of a machine with a core to spare: see `patience`.
     """
     began = time.monotonic()
     while not (value := fact()):
-        patience = seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        assert time.monotonic() < began + patience, f"{what} did not come true in {patience:.0f} s"
+        most = patience(seconds)
+        assert time.monotonic() < began + most, f"{what} did not come true in {most:.0f} s"
         time.sleep(0.05)
     return value
+
+
+def patience(seconds: float) -> float:
+    """What takes so long with a core to spare takes here, in seconds.
+
+    On a busy machine it is as much longer as processes wait there for each core.
+    """
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 # The kernel gives none of these to a connection, as it might while a server is restarted.

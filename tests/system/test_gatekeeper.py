@@ -80,7 +80,7 @@ def test_jobs_fail_are_killed_and_cleaned(
         '&(executable=/bin/sh)(arguments="-c" "echo oh; echo no >&2; exit 3")(stdout=o)(join=yes)',
     )
     killed = user.submit(keeper.url, "&(executable=/bin/sleep)(arguments=600)(jobName=k)")
-    eventually(lambda: user.states()[killed] == "Running", what="a running job")
+    eventually(lambda: user.states().get(killed) == "Running", what="a running job")
     user.run("arckill", killed)
     eventually(
         lambda: user.states() == {failed: "Failed", killed: "Killed"}, what="the ends of both"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,7 +127,7 @@ def _notes(
             or placeholders_in((part,))
         ):
             continue
-        if (base / part).is_file():
+        if os.path.isfile(base / part):  # also of what can be no path: too long, or not ours to see
             notes.append(
                 f"{part} is a file here but not an input; if jobs need it, add --input {part}"
             )

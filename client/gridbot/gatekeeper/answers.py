@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element
 
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper import adl
+from gridbot.gatekeeper.reading import MOST_AT_ONCE
 
 _JSON, _XML, _TEXT = "application/json", "application/xml", "text/plain"
 
@@ -104,8 +105,17 @@ def _clean(text: str) -> str:
 
 
 def job_ids(request: ArcRequest, most: int) -> list[str]:
-    """The jobs that a request is about.  Raises RequestFault."""
-    content = request.content(most)
+    """The jobs that a request is about, each once.  Raises RequestFault."""
+    found = dict.fromkeys(_ids(request, request.content(most)))
+    if len(found) > MOST_AT_ONCE:
+        raise RequestFault(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"{len(found)} jobs in one request, at most {MOST_AT_ONCE}",
+        )
+    return list(found)
+
+
+def _ids(request: ArcRequest, content: str) -> list[str]:
     try:
         if request.kind == _JSON:
             jobs = json.loads(content)["job"]

@@ -21,7 +21,7 @@ from gridbot.commands.submit import submission_fields
 ZEROS = "0" * 64
 
 
-def prepared(tmp_path: Path, command: str, **fields: Any) -> Any:
+def prepared(tmp_path: Path, command: str | list[str], **fields: Any) -> Any:
     return prepare(Submission(command=command, base=tmp_path, **fields))
 
 
@@ -246,6 +246,11 @@ def test_a_limit_that_is_none_is_refused_by_name(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         prepared(tmp_path, "p", **fields)
+
+
+@pytest.mark.parametrize("argument", ["x" * 300, "/".join(["x"] * 4000)])
+def test_an_argument_may_be_longer_than_a_name_of_a_file(tmp_path: Path, argument: str) -> None:
+    assert prepared(tmp_path, ["echo", argument]).manifest.command == ("echo", argument)
 
 
 def test_submit_takes_every_field_of_a_submission() -> None:
