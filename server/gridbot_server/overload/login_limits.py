@@ -94,11 +94,7 @@ class LoginLimits:
         """
         if address and not self.addresses.take(address, clock()):
             raise TooManyAttempts("too many wrong keys or log-ins from this address: try later")
-        is_wrong = False
-        try:
-            found = find()
-            is_wrong = found is None
-        finally:  # a fault of ours says nothing of the key
-            if address and not is_wrong:
-                self.addresses.refund(address)
+        found = find()
+        if address and found is not None:
+            self.addresses.refund(address)
         return found
