@@ -44,7 +44,7 @@ class PagePoll:
     """A page that is open asks what is new; the request has `size` bytes."""
 
     path: str
-    cookies: str
+    cookie_header: str
     etag: str  # of the content that it shows, "" for none
     size: int
 
@@ -73,8 +73,8 @@ def read_poll(data: bytes) -> PagePoll | None:
     fields = _fields_of(head[2]) if head else None
     if head is None or fields is None or b"content-length" in fields:
         return None
-    cookies, etag = (fields.get(name, b"").decode() for name in (b"cookie", b"if-none-match"))
-    return PagePoll(head[1].decode(), cookies, etag, head.end())
+    cookie_header, etag = (fields.get(name, b"").decode() for name in (b"cookie", b"if-none-match"))
+    return PagePoll(head[1].decode(), cookie_header, etag, head.end())
 
 
 def size_of(data: bytes) -> int | None:

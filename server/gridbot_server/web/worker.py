@@ -275,7 +275,7 @@ class WebWorker(ConnectionWorker):
         if poll is None:
             return False
         pages: SharedContents = self.wsgi.extensions["gridbot_console"]
-        found = pages.poll(poll.path, poll.cookies, poll.etag, may_wait=False)
+        found = pages.poll(poll.path, poll.cookie_header, poll.etag, may_wait=False)
         if found is None:
             return False
         conn.sock.recv(poll.size)
