@@ -14,7 +14,8 @@ from gridbot_client.protocol.fields import ProtocolError, file_name
 
 QUEUE = "gridbot"  # the only one
 GROUP = "arc"  # of the BOTs
-MOST_FILES = 1000  # of each kind, of one job
+# Files of one job; a replica has at most 256 outputs, its streams among them.
+MOST_INPUTS, MOST_OUTPUTS = 1000, 250
 MOST_CHARACTERS = 1 << 16  # of a description, as it is kept
 _MOST_TEXT = 200
 # The program of a job whose streams are one file.
@@ -61,9 +62,9 @@ def checked(job: JobDescription) -> JobDescription:
     if job.queue not in ("", QUEUE):
         raise BadInput(f"queue {job.queue[:_MOST_TEXT]}: there is one here, {QUEUE}")
     names = [file.name for file in job.inputs]
-    for what, found in (("input", names), ("output", job.outputs)):
-        if len(found) > MOST_FILES:
-            raise BadInput(f"{len(found)} {what} files, at most {MOST_FILES}")
+    for what, found, most in (("input", names, MOST_INPUTS), ("output", job.outputs, MOST_OUTPUTS)):
+        if len(found) > most:
+            raise BadInput(f"{len(found)} {what} files, at most {most}")
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise BadInput(f"input file {twice[:_MOST_TEXT]}: two have this name")
     executable = job.executable.removeprefix("./")

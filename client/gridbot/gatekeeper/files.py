@@ -157,8 +157,11 @@ def is_full(error: Exception) -> bool:
 
 
 def _fetch(folder: Path, outputs: Mapping[str, Callable[[Path], object]]) -> None:
-    """Let each output be written below a folder, and sync it all."""
-    for name, save in outputs.items():
+    """Let each output be written below a folder, and sync it all.
+
+    In order of their names: what is written as x.part first cannot take the place of an x.part.
+    """
+    for name, save in sorted(outputs.items()):
         place = folder / file_name(name, "output")
         place.parent.mkdir(parents=True, exist_ok=True)
         save(place)

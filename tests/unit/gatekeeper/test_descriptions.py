@@ -342,3 +342,17 @@ def test_streams_are_files_of_the_job_and_may_be_one() -> None:
     found = fields(joined)
     assert found["command"][-1] == "/bin/a"
     assert found["outputs"] == ["*", "stdout"]
+
+
+def test_a_job_has_no_more_outputs_than_a_replica_brings(tmp_path: Path) -> None:
+    def described(count: int) -> str:
+        several = "".join(f'(o{number} "")' for number in range(count))
+        return f"&(executable=/bin/a)(stdout=o)(stderr=e)(outputFiles={several})"
+
+    [most, more] = read(f"+({described(250)})({described(251)})")
+    assert isinstance(most.found, JobDescription)
+    assert (
+        len(prepare(Submission(**submission_fields(most.found, ID, tmp_path))).manifest.outputs)
+        > 250
+    )
+    assert str(more.found) == "251 output files, at most 250"
