@@ -115,10 +115,22 @@ def inputs(size: int, clients: int) -> list[Claim]:
             ),
             Claim(
                 "input: server and a client killed at the half", f"{clients} right answers",
-                f"{len(right) if is_right else 0}", is_right and len(right) == clients,
+                f"{len(right) if is_right else 0}{_ends(server, bot)}",
+                is_right and len(right) == clients,
             ),
             *_refusals(here),
         ]  # fmt: skip
+
+
+def _ends(server: Deployment, bot: int) -> str:
+    """How its other replicas ended, as part of a sentence; nothing where all were right."""
+    query = (
+        "SELECT how, reason, count(*) FROM ended WHERE bot = %s AND valid IS NOT TRUE"
+        " GROUP BY how, reason ORDER BY 3 DESC"
+    )
+    return "".join(
+        f", {count} {how} {reason}".rstrip() for how, reason, count in server.rows(query, bot)
+    )
 
 
 def _ran_through_kills(here: Place) -> int:

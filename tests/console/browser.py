@@ -43,6 +43,8 @@ class Visitor:
 
     def __post_init__(self) -> None:
         self.page = self.context.new_page()
+        # ms.  On a busy machine a prediction takes half a minute.
+        self.page.set_default_timeout(120_000)
         self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda asked: self._note(asked.url))

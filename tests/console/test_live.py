@@ -285,11 +285,11 @@ def test_a_page_of_a_job_has_its_client_send_and_once_hidden_no_more(
         };
         Object.defineProperty(document, 'hidden', {get: () => window.away ?? true});
     }""")
-    page.locator("html[data-waits]").wait_for(state="attached", timeout=60_000)  # no poll is out
+    page.locator("html[data-waits]").wait_for(state="attached")  # no poll is out
     before = conn.execute(looked).fetchone()
     page.wait_for_timeout(3000)
     assert conn.execute(looked).fetchone() == before
-    with page.expect_response("**?live", timeout=60_000):
+    with page.expect_response("**?live"):
         page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
     assert before and conn.execute(looked).fetchone() != before
 
@@ -326,9 +326,9 @@ def test_what_if_equals_the_explanation_and_applying_changes_the_version(
 
 def test_the_end_is_predicted_from_a_bots_page(scientist: Visitor, own_site: Site) -> None:
     page = scientist.open(f"/bots/{own_site[1].busy}")
-    page.click("text=Predict the end", timeout=60_000)
+    page.click("text=Predict the end")
     section = page.locator("section[aria-labelledby=end]")
-    section.wait_for(timeout=60_000)
+    section.wait_for()
     said = section.inner_text()
     assert "8 simulations of 17 jobs left" in said
     assert "Time left" in said and "With the policy below" not in said
@@ -342,7 +342,7 @@ def test_a_tried_policys_end_is_predicted_beside_its_hosts_and_nothing_is_change
     page.fill("#policy", "Rank = Host.Memory;")
     page.click("button[value=predict]")
     section = page.locator("section[aria-labelledby=end]")
-    section.wait_for(timeout=60_000)
+    section.wait_for()
     assert "With the policy below" in section.inner_text()
     assert section.locator(".why").inner_text().startswith("Would end in ")
     assert "hosts" in page.locator(".compare span").inner_text()

@@ -58,7 +58,7 @@ def test_a_prediction_is_accessible_and_fits_a_phone(looker: Visitor, site: Site
     page = looker.open(f"/bots/{site[1].busy}/policy")
     page.fill("#policy", "Rank = Host.Memory;")
     page.click("button[value=predict]")
-    page.locator("section[aria-labelledby=end]").wait_for(timeout=60_000)
+    page.locator("section[aria-labelledby=end]").wait_for()
     page.locator("summary", has_text="What it rests on").click()
     audit(page)
     page.set_viewport_size(PHONE)
@@ -106,8 +106,8 @@ def test_live_output_is_read_without_scripts_by_a_link(plain: Visitor, site: Sit
 
 def test_the_end_is_predicted_without_scripts(plain: Visitor, site: Site) -> None:
     page = plain.open(f"/bots/{site[1].busy}")
-    page.click("text=Predict the end", timeout=60_000)
-    assert "Likely end" in page.locator("main").inner_text(timeout=60_000)
+    page.click("text=Predict the end")
+    assert "Likely end" in page.locator("main").inner_text()
 
 
 def test_an_operator_sees_backup_budgets_and_failures_by_grid(plain: Visitor) -> None:
