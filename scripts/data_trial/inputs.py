@@ -139,7 +139,8 @@ def _ran_through_kills(here: Place) -> int:
     given = f"{here.url}#sha256={here.sha256}&size={size}&name=data"
     bot = server.submit(
         "--quorum", str(here.clients), "--max-replicas", str(2 * here.clients),
-        "--input", given, "--", "sha256sum", "data", policy=NO_COPIES,
+        "--disk", f"{(size >> 20) + 100}MB", "--input", given, "--", "sha256sum", "data",
+        policy=NO_COPIES,
     )  # fmt: skip
     here.origin.hold_at(size // 2)
     for number in range(1, here.clients + 1):

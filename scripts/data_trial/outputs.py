@@ -57,6 +57,7 @@ def _submitted(server: Deployment, jobs: int, size: int, quorum: int) -> int:
     script = f'yes "$0" | head -c {size} > {_NAME}'
     return server.submit(
         "--quorum", str(quorum), "--outputs-to", "lab", "--output", _NAME, "--range", f"0:{jobs}",
+        "--max-output", f"{(size >> 20) + 1}MB",
         "--", "sh", "-c", script, "{}",
     )  # fmt: skip
 
