@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from tests.http.loopback import serve
+from werkzeug import Request, Response
 
 from gridbot_server.boinc.application import code_keys
 from gridbot_server.boinc.application.code_signatures import md5_hex, sign_md5
@@ -76,26 +76,13 @@ def _value(name: str, text: str) -> str:
 def account_manager(project: str) -> Iterator[AccountManager]:
     """An account manager on the loopback address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["Content-Length"])
-            made.asked.append(self.rfile.read(size).decode(errors="replace"))
-            body = made.answer().encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    made = AccountManager("", project, code_keys.generate())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    @Request.application
+    def answer(request: Request) -> Response:
+        made.asked.append(request.get_data(as_text=True))
+        return Response(made.answer())
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        url = f"http://127.0.0.1:{server.server_address[1]}/"
-        made = AccountManager(url, project, code_keys.generate())
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve(answer) as url:
+        made.url = f"{url}/"
+        yield made

@@ -8,11 +8,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gridbot_client.backoff import FailedRequests
 from gridbot_client.protocol.fields import is_sha256
@@ -70,6 +70,17 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     os.rename(fresh, path)
     if durable:
         sync_directory(path.parent)
+
+
+@contextmanager
+def held(path: Path, busy: Callable[[], Exception]) -> Iterator[TextIO]:
+    """Hold a lock file, which only its user may open.  Raises `busy()` if another process does."""
+    with open(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy() from None
+        yield file
 
 
 def sync_directory(path: Path) -> None:
@@ -139,14 +150,14 @@ class Folder:
     def lock(self) -> Iterator[None]:
         """Context that holds the folder's lock.  Raises FolderBusy."""
         self.make()
-        with self._lock.open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderBusy(
-                    f"another client (pid {self.holder()}) uses {self.path};"
-                    " run a second one with --data DIR"
-                ) from None
+
+        def busy() -> FolderBusy:
+            return FolderBusy(
+                f"another client (pid {self.holder()}) uses {self.path};"
+                " run a second one with --data DIR"
+            )
+
+        with held(self._lock, busy) as file:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import signal
 import ssl
 import sys
@@ -25,6 +23,7 @@ from gridbot.gatekeeper.rest import ArcRest, GatekeeperLimits
 from gridbot.gatekeeper.rounds import Rounds, RoundSettings
 from gridbot.gatekeeper.serving import GatekeeperServer, TlsFiles, context_of
 from gridbot_client.quantities import SIZE, TIME
+from gridbot_client.storage import held
 
 _USUAL = GatekeeperLimits()
 _GRID_SECURITY = Path("/etc/grid-security")
@@ -154,12 +153,6 @@ def _listening(
 def _locked(data: Path) -> Iterator[None]:
     """Use a folder alone.  Raises BadInput if another process does."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"{data}: another gatekeeper uses this folder") from None
+    busy = BadInput(f"{data}: another gatekeeper uses this folder")
+    with held(data / "lock", lambda: busy):
         yield
-    finally:
-        os.close(lock)

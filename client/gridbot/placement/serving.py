@@ -7,7 +7,6 @@ without counting the attempt.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import tempfile
@@ -34,6 +33,7 @@ from gridbot.placement.queue import (
     PlacementQueue,
 )
 from gridbot.reliable.scope import Cancellation, Scope, entered, present
+from gridbot_client.storage import held
 
 _LOOK_SECONDS = 0.2
 _MOST_SAID = 4096  # bytes of the line that says why a module failed
@@ -61,15 +61,9 @@ class QueueIsRun(BadInput):
 @contextmanager
 def locked(queue: PlacementQueue) -> Iterator[None]:
     """Run a queue alone.  Raises QueueIsRun if another process does."""
-    lock = os.open(f"{queue.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise QueueIsRun(f"{queue.path}: another process runs this queue") from None
+    busy = QueueIsRun(f"{queue.path}: another process runs this queue")
+    with held(Path(f"{queue.path}.lock"), lambda: busy):
         yield
-    finally:
-        os.close(lock)
 
 
 def serve(

@@ -6,7 +6,6 @@ the two is found at the next look by its tag (see reconcile.py).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import secrets
 import sqlite3
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import GridbotError
+from gridbot_client.storage import held
 from gridbot_overlay.decide.model import Pilot, PilotState
 from gridbot_overlay.decide.money import cost
 
@@ -242,11 +242,8 @@ class PilotStore:
 def only_one(folder: Path) -> Iterator[None]:
     """Hold the overlay's folder; ConstructorRunning when another constructor runs on it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConstructorRunning(f"another constructor runs on {folder}") from None
+    busy = ConstructorRunning(f"another constructor runs on {folder}")
+    with held(folder / "lock", lambda: busy):
         yield
 
 
