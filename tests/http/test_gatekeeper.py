@@ -112,6 +112,7 @@ def test_each_job_that_cannot_be_run_gets_its_reason(alice: ArcPerson) -> None:
     ("text", "words"),
     [
         ("&(executable", "RSL, line 1, column 13: one of != >= <= = > < was expected"),
+        ("&(executable =\n", "RSL, line 2, column 1: a value was expected, not 'the end'"),
         ("</ActivityDescriptions>", "not valid XML"),
         (b"\xff", "not UTF-8"),
         (b"", "was expected, not 'the end'"),
@@ -394,6 +395,11 @@ def test_an_action_is_about_a_bounded_number_of_jobs_each_once(alice: ArcPerson)
         assert (answer.status_code, answer.reason) == (
             413, "1001 jobs in one request, at most 1000",
         )  # fmt: skip
+
+
+def test_an_id_that_is_no_text_is_refused(alice: ArcPerson) -> None:
+    answer = alice("POST", "/1.0/jobs?action=status", json={"job": [{"id": "\ud800"}]})
+    assert (answer.status_code, "surrogates not allowed" in answer.reason) == (400, True)
 
 
 def test_a_delegation_is_asked_for_and_not_kept(alice: ArcPerson) -> None:

@@ -120,7 +120,9 @@ def _ids(request: ArcRequest, content: str) -> list[str]:
         if request.kind == _JSON:
             jobs = json.loads(content)["job"]
             items = jobs if isinstance(jobs, list) else [jobs]
-            return [str(item["id"]) for item in items]
+            ids = [str(item["id"]) for item in items]
+            "".join(ids).encode()  # raises ValueError for half of a surrogate pair
+            return ids
         root = adl.parsed(content)
         return [adl.text_at(job, "id") for job in adl.children(root, "job")]
     except (ValueError, TypeError, KeyError, RecursionError, BadInput) as error:

@@ -177,7 +177,7 @@ class _Reader:
         """Raise BadInput that shows the line."""
         before = self._text[: self.place]
         line, column = before.count("\n") + 1, self.place - before.rfind("\n")
-        shown = self._text.splitlines()[line - 1] if self._text.strip() else ""
+        shown = self._text.split("\n")[line - 1]
         near = self._text[self.place : self.place + 20].split("\n")[0] or "the end"
         raise BadInput(f"RSL, line {line}, column {column}: {why}, not {near!r}: {shown[:200]}")
 

@@ -45,6 +45,18 @@ def test_what_is_no_rsl_is_refused_with_its_place(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("&(x =\n", "line 2, column 1: a value was expected, not 'the end': $"),
+        ("&(x = 1\f\n)(y", "line 2, column 4: one of .* not 'the end': \\)\\(y$"),
+    ],
+)
+def test_the_line_of_an_error_is_shown(text: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        parse(text)
+
+
 def test_what_touches_a_variable_is_joined_to_it() -> None:
     assert parse("x = a$(B)c d # e") == Relation(
         "x", "=", (Joined(("a", RslVariable("B"), "c")), Joined(("d", "e")))
