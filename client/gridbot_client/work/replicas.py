@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -320,8 +321,7 @@ class HeldReplicas:
         held = Held(slot, assignment, judged, since_boot() + assignment.deadline_seconds)
         if why := manifests.rejection(judged, assignment):
             self._activity.refused(held.id.bot, why.detail.strip())
-            held.report = failure(held.id, why.reason, why.detail)
-            spool.commit(slot, held.report)
+            held.report = _committed(slot, failure(held.id, why.reason, why.detail))
             held.stage = Stage.FINISHED
         return held
 
@@ -419,7 +419,7 @@ class HeldReplicas:
     def _end(self, held: Held, report: Report, stage: Stage) -> None:
         """Commit a report before anything depends on it, then free the room."""
         if report is not held.report:
-            spool.commit(held.slot, report)
+            report = _committed(held.slot, report)
             log.info("replica %s: %s %s", held.id, report.how, report.reason)
             self._activity.ended(held.id.bot, report.reason)
         with self.changed:
@@ -442,6 +442,24 @@ class HeldReplicas:
             elif held.report is None:
                 held.stage = Stage.WAITING
             self.start_ready()
+
+
+def _committed(slot: ReplicaSlot, report: Report) -> Report:
+    """Commit a report and return it; where the disk fails, one that depends on no file.
+
+    If that cannot be committed either, the job runs again after a crash.
+    """
+    try:
+        spool.commit(slot, report)
+        return report
+    except OSError as error:
+        log.exception("replica %s could not be committed", slot.id)
+        if report.outputs:
+            detail = f"its outputs could not be kept: {error}\n"
+            report = failure(slot.id, "client_error", detail)
+    with suppress(OSError):
+        spool.commit(slot, report)
+    return report
 
 
 def _progress(running: Iterable[ReplicaSlot]) -> Iterator[ReplicaProgress]:
