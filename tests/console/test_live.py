@@ -105,6 +105,15 @@ def test_many_viewers_of_a_page_cost_one_computation_a_second() -> None:
     assert len(made) == 3
 
 
+def test_a_content_is_known_again_by_another_web_process() -> None:
+    def etag(text: str) -> str:
+        shared = SharedContents()  # each has a placeholder of its own for the form token
+        html = f"{text}<input value={shared.placeholder}>".encode()
+        return shared.get("/bots/7", "ada", 1.0, lambda: ("title", html)).etag
+
+    assert etag("47 %") == etag("47 %") != etag("48 %")
+
+
 def test_contents_are_bounded_in_bytes_and_none_is_kept_that_is_shown_no_more() -> None:
     now = [100.0]
     shared = SharedContents(clock=lambda: now[0], most_bytes=10_000)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
@@ -242,6 +243,30 @@ def test_what_boinc_has_no_word_for_outlives_what_a_manager_sets(site: Site) -> 
     )
     assert kept["give-back-minutes"] == "30"
     assert "hours" not in kept
+
+
+def test_a_revoked_key_takes_its_weak_key_with_it_and_is_not_told_again(site: Site) -> None:
+    own = key_of(site)
+    weak = value(info(site, own), "weak_auth")
+    assert attach(site, weak) > 0
+    ((number,),) = site.rows("SELECT id FROM token WHERE scope = 'account'")
+    operator = make_key(site.conn, make_owner(site.conn, "olga", operator=True), "operator")
+    answer = site.app.test_client().delete(
+        f"/api/v1/tokens/{number}", headers={"Authorization": f"Bearer {operator}"}
+    )
+    assert answer.status_code == 200
+    assert "<userid>" not in site.post("scheduler", site.request(FIRST, authenticator=weak)).text
+    assert value(ask(site, "lookup_account", **_shown()), "error_num") == "-155"
+    assert attach(site, key_of(site, CLIENT)) > 0
+
+
+def test_a_weak_key_of_a_key_that_expires_expires_with_it(site: Site) -> None:
+    ann = site.rows("SELECT owner FROM boinc_account")[0][0]
+    lent = make_key(site.conn, ann, "user", expires_at=datetime.now(UTC) + timedelta(hours=1))
+    weak = value(info(site, lent), "weak_auth")
+    assert attach(site, weak) > 0
+    site.conn.execute("UPDATE token SET expires_at = expires_at - interval '2 hours'")
+    assert "<userid>" not in site.post("scheduler", site.request(FIRST, authenticator=weak)).text
 
 
 def test_another_accounts_machine_is_not_found(site: Site) -> None:

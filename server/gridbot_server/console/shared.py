@@ -45,12 +45,6 @@ class PageContent:
     seconds: float  # for which it is shown
     etag: str
 
-    @classmethod
-    def of(cls, title: str, html: bytes, made_at: float, seconds: float) -> PageContent:
-        """Return the content of these bytes."""
-        etag = f'"{hashlib.blake2b(html, digest_size=12).hexdigest()}"'
-        return cls(title, html, made_at, seconds, etag)
-
 
 @dataclass(frozen=True, slots=True)
 class PollAnswer:
@@ -105,11 +99,17 @@ class SharedContents:
             if found is None or not self._is_fresh(found):
                 self._in_the_making.add(key)
                 try:
-                    found = PageContent.of(*make(), self.clock(), seconds)
+                    title, html = make()
+                    found = PageContent(title, html, self.clock(), seconds, self._etag(html))
                     self._keep(key, found)
                 finally:
                     self._in_the_making.discard(key)
         return found
+
+    def _etag(self, html: bytes) -> str:
+        """The same for the same content in all web processes, whatever placeholder each has."""
+        known = html.replace(self.placeholder.encode(), b"")
+        return f'"{hashlib.blake2b(known, digest_size=12).hexdigest()}"'
 
     def value(self, key: tuple[str, Hashable], seconds: float, make: Callable[[], T]) -> T:
         """Return what pages show that takes long to find out: it may be so many seconds old."""
@@ -132,7 +132,10 @@ class SharedContents:
             self._viewers.pop(cookie, None)
 
     def expire(self) -> None:
-        """Compute everything anew, so that who has just changed something sees that."""
+        """Compute everything anew, so that who has just changed something sees that.
+
+        Other processes show the last content until it is old: at most for SECONDS, most pages.
+        """
         self._contents, self._values = {}, {}
 
     def poll(

@@ -5,7 +5,9 @@ The others wait for that lock, and meanwhile run the transitioner for their part
 write is guarded all the same, so a second leader would do no harm.
 
 Reports call the transitioner, many times a second under load.  So the thread that hears of them
-makes its passes itself, and while it rests it hears nothing: a pass takes all that has come.
+makes its passes itself, and while it rests it hears nothing: a pass takes all that has come.  The
+same thread looks at what is due, at the clock and at the lock, so that a long pass, or a database
+that lets it wait, delays these; the cycles keep their own rhythm meanwhile.
 """
 
 from __future__ import annotations
@@ -111,59 +113,76 @@ def _lead(conn: db.PostgresConnection) -> bool:
     return fetch_value(conn, bool, SQL["lead"], {"lock": _LEADER_LOCK}) is True
 
 
+class _Scheduled:
+    """The cycles that a leader runs beside its transitioner, each in a thread of a scheduler."""
+
+    def __init__(self, cycles: Sequence[Schedule], dsn: str) -> None:
+        self.rhythm = Rhythm(time.monotonic)
+        self._hurried = [item.name for item in cycles if item.seconds < IDLE_SECONDS]
+        self._daemons = {item.name: Daemon(dsn, item, self.note_find) for item in cycles}
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(max(1, len(cycles)))}, timezone="UTC"
+        )
+        for item in cycles:
+            self._scheduler.add_job(
+                self._daemons[item.name].run, _Trigger(item.seconds, self.rhythm),
+                max_instances=1, coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
+            )  # fmt: skip
+        self._scheduler.start()
+
+    def note_find(self) -> None:
+        """Let cycles that wait for long in an idle server run now: something has been found."""
+        if self.rhythm.is_idle:
+            self.call(self._hurried)
+        self.rhythm.note_find()
+
+    def call(self, names: Collection[str] | None = None) -> None:
+        """Let cycles of these names, or all, run now."""
+        call(self._scheduler, names)
+
+    def close(self) -> None:
+        """End all, once their passes have ended."""
+        self._scheduler.shutdown(wait=True)
+        for daemon in self._daemons.values():
+            daemon.close()
+
+
 def _run_cycles(
-    transitions: Schedule,
+    own: Schedule,
     others: Sequence[Schedule],
     dsn: str,
     conn: db.PostgresConnection,
     stop: threading.Event,
 ) -> None:
-    """Run cycles until told to stop, or this process has become the leader, who has `others`.
+    """Run its `own` transitioner until told to stop, or this process has become the leader.
 
-    Ends as well when the connection is lost that holds the lock, or waits for it.
+    A leader has `others`, too.  Ends as well when the connection is lost that holds the lock, or
+    waits for it.
     """
-    scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(max(1, len(others)))}, timezone="UTC"
-    )
-    rhythm = Rhythm(time.monotonic)
-    hurried = [item.name for item in others if item.seconds < IDLE_SECONDS]
-
-    def found() -> None:
-        if rhythm.is_idle:
-            call(scheduler, hurried)
-        rhythm.note_find()
-
-    transitioner = Daemon(dsn, transitions, found)
-    daemons = {item.name: Daemon(dsn, item, found) for item in others}
-    for item in others:
-        scheduler.add_job(
-            daemons[item.name].run, _Trigger(item.seconds, rhythm), max_instances=1,
-            coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
-        )  # fmt: skip
-    scheduler.start()
-    turns, watch, looks_at = Turns(transitions.seconds, rhythm), ClockWatch(), 0.0
+    scheduled = _Scheduled(others, dsn)
+    decides = Daemon(dsn, own, scheduled.note_find)
+    turns, watch, looks_at = Turns(own.seconds, scheduled.rhythm), ClockWatch(), 0.0
     try:
         conn.execute(SQL["listen"])
         while not stop.is_set():
-            _await_turn(turns, looks_at, conn, stop, found)
+            _await_turn(turns, looks_at, conn, stop, scheduled.note_find)
             began = time.monotonic()
             if turns.due_at <= began:
-                count = transitioner.make_pass()
+                count = decides.make_pass()
                 turns.note_pass(began, time.monotonic(), count)
             if time.monotonic() < looks_at:
                 continue
             looks_at = time.monotonic() + _LOOK_SECONDS
             if others:
-                call(scheduler, due(conn))
+                scheduled.call(due(conn))
             elif _lead(conn):
                 return
             if watch.was_set_back():  # no cycle would be due before the old time comes again
                 log.warning("the clock was set back: all cycles run now")
-                call(scheduler)
+                scheduled.call()
     finally:
-        scheduler.shutdown(wait=True)
-        for daemon in (transitioner, *daemons.values()):
-            daemon.close()
+        scheduled.close()
+        decides.close()
 
 
 def _await_turn(

@@ -75,13 +75,18 @@ def account() -> Response:
 
 def _account(find: Find, is_creation: bool = False) -> Response:
     given = Credentials(request.args.get("email_addr", ""), request.args.get("passwd_hash", ""))
-    found = given.fault() or _account_key(given, find, is_creation)
+    is_client = request.headers.get("User-Agent", "").startswith(_CLIENT)
+
+    def open_account(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
+        found = find(conn, secret, given)
+        if is_client or isinstance(found, AccountError):
+            return found
+        return accounts.open_account(conn, secret, given)
+
+    found = given.fault() or _account_key(given, open_account, is_creation)
     if isinstance(found, AccountError):
         return xml(pages.no_account(found))
-    if request.headers.get("User-Agent", "").startswith(_CLIENT):
-        return xml(pages.account(found))
-    with connection() as conn:
-        return xml(pages.account(accounts.open_account(conn, known_project().names.secret, given)))
+    return xml(pages.account(found))
 
 
 def _existence(email: str) -> Response:

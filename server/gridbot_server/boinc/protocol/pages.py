@@ -84,6 +84,7 @@ class AccountError(IntEnum):
 
     NOT_FOUND = -136
     NOT_UNIQUE = -137
+    KEY_REVOKED = -155
     PROJECT_DOWN = -183
     BAD_NAME = -188
     BAD_EMAIL = -205
@@ -94,6 +95,7 @@ class AccountError(IntEnum):
 _ACCOUNT_ERRORS = {
     AccountError.NOT_FOUND: "there is no account with this e-mail address and password",
     AccountError.NOT_UNIQUE: "this e-mail address has an account with another password",
+    AccountError.KEY_REVOKED: "the key of this account was revoked: ask the operators",
     AccountError.PROJECT_DOWN: "the project does not look now, try again in a few minutes",
     AccountError.BAD_NAME: "this name cannot be a user's",
     AccountError.BAD_EMAIL: "this is no e-mail address",

@@ -80,18 +80,25 @@ def is_free(conn: Connection, secret: bytes, email: str) -> bool:
     return conn.execute(SQL["has_account"], values).fetchone() is None
 
 
-def open_account(conn: Connection, secret: bytes, given: Credentials) -> str:
-    """The account's own key for whoever showed its password; made when it is asked for first."""
+def open_account(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
+    """The account's own key for whoever showed its password; made when it is asked for first.
+
+    It is always the same: one that was revoked stays so.
+    """
     key = given.account_key(secret)
     joining = keys.token_hash(given.authenticator(secret))
-    conn.execute(SQL["add_account_key"], {"hash": keys.token_hash(key), "joining": joining})
-    return key
+    values = {"hash": keys.token_hash(key), "joining": joining}
+    conn.execute(SQL["add_account_key"], values)
+    is_good = conn.execute(SQL["is_good_key"], values).fetchone() is not None
+    return key if is_good else AccountError.KEY_REVOKED
 
 
-def open_weak(conn: Connection, secret: bytes, owner: int, key: str) -> str:
+def open_weak(conn: Connection, secret: bytes, key: str) -> str:
     """The key for machines that goes with an account's own one: it attaches, no more."""
     weak = _keyed(secret, f"weak {key}").hex()[:32]
-    conn.execute(SQL["add_weak_key"], {"hash": keys.token_hash(weak), "owner": owner})
+    conn.execute(
+        SQL["add_weak_key"], {"hash": keys.token_hash(weak), "made_of": keys.token_hash(key)}
+    )
     return weak
 
 

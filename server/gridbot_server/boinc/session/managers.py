@@ -60,7 +60,7 @@ def tell(conn: Connection, project: Project, account: AccountRow, key: str) -> M
     return ManagedAccount(
         id=account.id,
         name=account.name,
-        weak_key=accounts.open_weak(conn, secret, account.id, key),
+        weak_key=accounts.open_weak(conn, secret, key),
         cross_project_id=project.names.person(account.id)[32:],
         created_at=account.created_at,
         preferences_version=account.preferences_version,

@@ -176,7 +176,10 @@ def work_request(rpc: SchedulerRpc) -> WorkRequest:
 
 
 def _marks(rpc: SchedulerRpc) -> tuple[str, ...]:
-    """What the client kept of our files, as a native client tells it: the largest first."""
+    """What the client kept of our files, as a native client tells it.
+
+    The largest first, of the first MAX_KEPT_FILES that it lists.
+    """
     names = rpc.project.names
     found = sorted(rpc.request.kept_files, key=lambda file: (-file.size, file.name))
     hashes = (names.read_file(file.name) for file in found if file.size >= LEAST_BYTES)

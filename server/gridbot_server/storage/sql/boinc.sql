@@ -57,9 +57,16 @@ SELECT %(hash)s, b.owner, 'account', 'of an account''s password'
   FROM token t JOIN boinc_account b ON b.owner = t.owner WHERE t.hash = %(joining)s
 ON CONFLICT (hash) DO NOTHING
 
+-- name: is_good_key
+SELECT 1 FROM token
+ WHERE hash = %(hash)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+
 -- name: add_weak_key
-INSERT INTO token (hash, owner, scope, label)
-VALUES (%(hash)s, %(owner)s, 'join', 'for an account manager') ON CONFLICT (hash) DO NOTHING
+-- It ends with the key that it is made of.
+INSERT INTO token (hash, owner, scope, label, expires_at, made_of)
+SELECT %(hash)s, owner, 'join', 'for an account manager', expires_at, id
+  FROM token WHERE hash = %(made_of)s
+ON CONFLICT (hash) DO NOTHING
 
 -- name: managed_account
 -- What an account manager may know, of a key that may change an account.

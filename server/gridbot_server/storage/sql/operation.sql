@@ -136,9 +136,13 @@ SELECT id FROM token
 
 -- name: revoke_token
 -- A pilots' key takes its pilots with it, also those whose host is banned: they would come back.
+-- An account's key takes its weak key with it.
 WITH revoked AS (
     UPDATE token SET revoked_at = coalesce(revoked_at, now())
      WHERE id = %(token)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, scope
+), weak AS (
+    UPDATE token SET revoked_at = coalesce(revoked_at, now())
+      FROM revoked WHERE token.made_of = revoked.id
 ), pilots AS (
     UPDATE client SET revoked_at = now()
       FROM revoked WHERE client.token = revoked.id

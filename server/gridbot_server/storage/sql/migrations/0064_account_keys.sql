@@ -4,6 +4,10 @@ ALTER TABLE token DROP CONSTRAINT token_scope_check;
 ALTER TABLE token ADD CONSTRAINT token_scope_check
     CHECK (scope IN ('operator', 'user', 'account', 'join', 'pilot', 'metrics'));
 
+-- A weak key is told to the machines of an account; it is revoked with the key that it is made of.
+ALTER TABLE token ADD COLUMN made_of int REFERENCES token;
+CREATE INDEX token_made_of ON token (made_of) WHERE made_of IS NOT NULL;
+
 -- The venue of machines that attach later, and which share of a stock BOINC client's time this
 -- project has beside others, by venue: {"default": 100, "work": 50}.
 ALTER TABLE owner
