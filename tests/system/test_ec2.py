@@ -1,6 +1,8 @@
 """EC2: pilots as instances of an emulator, whose scripts are run as processes of this machine."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from tests.orders import make_order
@@ -31,7 +33,7 @@ def cloud(emulator: Ec2Cloud, monkeypatch: pytest.MonkeyPatch) -> Ec2Cloud:
 def submitter(cloud: Ec2Cloud, **fields: object) -> Ec2:
     """One that knows nothing of what was submitted, as after a start."""
     made = Grid(**{"name": "cloud", "kind": "ec2", "options": cloud.options, **fields})  # type: ignore[arg-type]
-    return Ec2(made, cloud.folder)
+    return Ec2(made, Path(mkdtemp(dir=cloud.folder)))
 
 
 def add(constructor: Overlay, cloud: Ec2Cloud, *more: str) -> None:

@@ -34,6 +34,7 @@ from gridbot_client.net.discovery import is_loopback
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.ec2_api import DRY_RUN, Ec2Api, Ec2Error, text_of
+from gridbot_overlay.submitters.ec2_young import Young
 from gridbot_overlay.submitters.logs import TAIL_BYTES
 
 OPTIONS: dict[str, Any] = {
@@ -63,7 +64,6 @@ _TAG, _INDEX = "gridbot:tag", "gridbot:index"
 _GRACE_MINUTES = 5  # of the timer, after the walltime
 _LEFT_BY_ITSELF = "Client.InstanceInitiatedShutdown"
 _GONE = "InvalidInstanceID."  # .NotFound, .Malformed
-_YOUNG_SECONDS = 60.0  # within which a new instance may not be listed yet
 _AT_ONCE = 100  # instances of one request
 _PAGE, _MOST_PAGES = 1000, 100
 _OWNERS_CHARACTERS = 256  # of a tag's value
@@ -73,7 +73,7 @@ _REASON_CHARACTERS = 500
 class Ec2:
     """Pilots as instances in one region of a cloud."""
 
-    def __init__(self, grid: Grid, folder: Path) -> None:  # noqa: ARG002  # all is in the cloud
+    def __init__(self, grid: Grid, folder: Path) -> None:
         self._options = rendering.options(grid, OPTIONS)
         for name, example in (("region", "us-east-1"), ("image", "ami-…"), ("type", "c7i.xlarge")):
             if not self._options[name]:
@@ -87,7 +87,7 @@ class Ec2:
             text = f"grid {grid.name}: option endpoint must be https://HOST, not {endpoint!r}"
             raise GridError(text, is_lasting=True)
         self._api = Ec2Api.of(endpoint.rstrip("/"), region, self._options["credentials"])
-        self._young: dict[str, tuple[Sighting, float]] = {}  # by id, with when it was made
+        self._young = Young(folder / "young")
 
     def submit(self, order: PilotOrder) -> list[str]:
         """Start one instance after the other, each by a request that can be made again."""
@@ -96,22 +96,18 @@ class Ec2:
         )
 
     def _start(self, order: PilotOrder, index: int) -> str:
-        token = {"ClientToken": rendering.job_name(order.tag, index)}
-        parameters = self._parameters(order, index) | token
+        name = rendering.job_name(order.tag, index)
+        parameters = self._parameters(order, index) | {"ClientToken": name}
         try:
             document = self._api.call("RunInstances", parameters)
         except GridError as error:
-            if error.is_lasting:
-                raise
+            if error.is_lasting or (isinstance(error, Ec2Error) and error.is_too_fast):
+                raise  # nothing was started
             document = self._start_again(parameters)
         made = [*_instances(document)]
         if len(made) != 1 or not (native_id := text_of(made[0], "{*}instanceId")):
             raise GridError(f"RunInstances names {len(made)} instances, not one")
-        seen = Sighting(
-            tag=order.tag, native_id=native_id, index=index, state=PilotState.QUEUED,
-            reason="EC2 does not list it yet",
-        )  # fmt: skip
-        self._young[native_id] = seen, time.monotonic()
+        self._young.add(name, native_id, time.time())
         return native_id
 
     def _start_again(self, parameters: dict[str, str]) -> Element:
@@ -135,15 +131,8 @@ class Ec2:
             for instance in self._listed(prefix)
             if (seen := sighting(instance, prefix)) is not None
         ]
-        since = time.monotonic() - _YOUNG_SECONDS
         listed = {seen.native_id for seen in found}
-        self._young = {
-            id: (seen, made)
-            for id, (seen, made) in self._young.items()
-            if id not in listed and made > since
-        }
-        young = (seen for seen, _ in self._young.values() if seen.tag.startswith(prefix))
-        return [*found, *young]
+        return [*found, *self._young.unlisted(prefix, listed, time.time())]
 
     def _listed(self, prefix: str) -> Iterator[Element]:
         query = {

@@ -43,6 +43,11 @@ class Ec2Error(GridError):
         super().__init__(f"{code}: {message}", is_lasting=is_lasting)
         self.code = code
 
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether nothing was done because too many requests came; a pause helps."""
+        return self.code == _TOO_FAST
+
 
 @dataclass(frozen=True, slots=True)
 class Ec2Api:

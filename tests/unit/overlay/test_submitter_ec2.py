@@ -30,6 +30,7 @@ from gridbot_overlay.submitters.ec2 import (
     words,
 )
 from gridbot_overlay.submitters.ec2_api import refusal
+from gridbot_overlay.submitters.ec2_young import YOUNG_SECONDS, Young
 
 GIVEN = {"region": "eu-west-1", "image": "ami-1", "type": "c7i.large"}
 NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
@@ -389,13 +390,71 @@ def test_pages_without_an_end_are_an_error(answering: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("keys")
-def test_an_instance_that_is_not_listed_yet_has_not_ended(answering: Any, tmp_path: Path) -> None:
+def test_too_many_requests_are_not_repeated_at_once(answering: Any, tmp_path: Path) -> None:
+    too_many = (503, refused("RequestLimitExceeded"))
+    cloud = answering(too_many)
+    with pytest.raises(GridError, match="RequestLimitExceeded") as at_first:
+        pilots_at(cloud, tmp_path).submit(make_order("gb-x", count=3))
+    cloud_later = answering((200, made("i-1")), too_many)
+    with pytest.raises(GridError, match="only 1 of 3 pilots") as later:
+        pilots_at(cloud_later, tmp_path).submit(make_order("gb-x", count=3))
+    assert (len(cloud.asked), len(cloud_later.asked)) == (1, 2)
+    assert (at_first.value.is_lasting, later.value.is_lasting) == (False, False)
+
+
+@pytest.mark.usefixtures("keys")
+def test_an_instance_that_is_not_listed_yet_has_not_ended_also_after_a_restart(
+    answering: Any, tmp_path: Path
+) -> None:
     cloud = answering((200, made("i-9")), (200, listing()))
-    pilots = pilots_at(cloud, tmp_path)
-    pilots.submit(make_order("gb-x"))
-    [seen] = pilots.pilots("gb-")
-    assert (seen.native_id, seen.state) == ("i-9", PilotState.QUEUED)
-    assert pilots.pilots("gc-") == []
+    before = pilots_at(cloud, tmp_path)
+    before.submit(make_order("gb-x"))
+    for pilots in (before, pilots_at(cloud, tmp_path)):
+        [seen] = pilots.pilots("gb-")
+        assert (seen.tag, seen.index, seen.native_id) == ("gb-x", 0, "i-9")
+        assert seen.state is PilotState.QUEUED
+        assert pilots.pilots("gc-") == []
+
+
+@pytest.mark.usefixtures("keys")
+def test_an_instance_that_cannot_be_written_down_is_found_by_its_tag(
+    answering: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "young").touch()  # where its folder should be
+    cloud = answering((200, made("i-0")), (200, listing("i-0")))
+    with pytest.raises(GridError, match="i-0 has started, but is not written down") as found:
+        pilots_at(cloud, tmp_path).submit(make_order("gb-x", count=2))
+    assert not found.value.is_lasting  # which would end the pilot's record
+    (tmp_path / "young").unlink()
+    [seen] = pilots_at(cloud, tmp_path).pilots("gb-")
+    assert (seen.native_id, seen.index, seen.state) == ("i-0", 0, PilotState.RUNNING)
+
+
+def test_an_instance_is_young_for_a_minute_and_shown_while_it_is_not_listed(tmp_path: Path) -> None:
+    young = Young(tmp_path / "young")
+    assert young.unlisted("gb-", (), 100.0) == []
+    young.add("gb-x", "i-1", 100.0)
+    young.add("gb-x+1", "i-2", 101.0)
+    assert [seen.native_id for seen in young.unlisted("gb-", {"i-1"}, 102.0)] == ["i-2"]
+    both = young.unlisted("gb-", (), 100.0 + YOUNG_SECONDS)  # the next listing may not have it
+    assert {(seen.native_id, seen.index) for seen in both} == {("i-1", 0), ("i-2", 1)}
+    assert [seen.native_id for seen in young.unlisted("gb-", (), 100.5 + YOUNG_SECONDS)] == ["i-2"]
+    assert young.unlisted("gb-", (), 102.0 + YOUNG_SECONDS) == []
+    assert not [*(tmp_path / "young").iterdir()]
+
+
+def test_a_file_that_goes_while_it_is_read_is_of_no_young_instance(tmp_path: Path) -> None:
+    (tmp_path / "gb-x.json").symlink_to(tmp_path / "gone")  # named by the folder, and not there
+    assert Young(tmp_path).unlisted("gb-", (), 100.0) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "5", '["i-1", "now"]', "no JSON"])
+def test_a_file_of_a_young_instance_that_cannot_be_read_is_an_error_that_names_it(
+    content: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gb-x.json").write_text(content)
+    with pytest.raises(GridError, match=r"gb-x\.json cannot be read"):
+        Young(tmp_path).unlisted("gb-", (), 100.0)
 
 
 @pytest.mark.usefixtures("keys")
