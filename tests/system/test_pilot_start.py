@@ -193,6 +193,34 @@ def test_the_second_pilot_of_a_grid_copies_an_input_from_a_cache_that_no_job_see
     assert [path.name for path in shared.iterdir()] == [digest]
 
 
+def test_a_cache_that_comes_back_while_a_pilot_runs_is_seen_by_no_job(
+    running: Deployment, server: Server, artefact: Artefact, tmp_path: Path
+) -> None:
+    (site := tmp_path / "site").touch()  # in place of a folder, so that the cache cannot be made
+    shared, gate = site / "shared", running.gate()
+    allowed = f"export GRIDBOT_ALLOW_WRITE={tmp_path}"
+    grid = replace(GRID, shared_cache=str(shared), setup=(allowed,))
+    before = running.submit("--range", "0:1", "--", *gate.command())
+    key, pins = key_of(server, running, artefact), pins_of(running)
+    with started(grid, running.url, key, artefact, tmp_path, pins) as process:
+        try:
+            eventually(lambda: running.leases(before), what="a lease")
+            site.unlink()
+            shared.mkdir(parents=True)
+            (shared / "input").touch()
+            script = 'ls "$0"; (echo mine > "$0/mine"); echo done'
+            after = running.submit("--", "sh", "-c", script, str(shared))
+        finally:
+            gate.open()
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert f"--shared-cache {shared}: Not a directory; not used" in said
+    with running.session() as session:
+        (result,) = session.bot(after).results()
+    assert result.stdout == "done\n"
+    assert [path.name for path in shared.iterdir()] == ["input"]
+
+
 def test_a_node_without_python_says_so(
     running: Deployment, artefact: Artefact, tmp_path: Path
 ) -> None:

@@ -202,18 +202,18 @@ def run(
     """Ask for work and run it until interrupted.  Joins the server first if necessary."""
     folder = folder_of(data)
     try:
-        shared_cache = _shared_cache(shared_cache, pilot)
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy, home=home, lend_after=lend_after,
-            shared_cache=shared_cache,
+            shared_cache=_shared_cache(shared_cache, pilot),
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
                 most=most_walls, least=least_walls, is_pilot=pilot is not None,
                 allow_network=allow_network,
                 reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
-                # A guest's folder is in that of the other client, of which tasks see nothing.
+                # A guest's folder is in that of the other client, of which tasks see nothing.  A
+                # shared cache that is away now may come back while tasks run.
                 hidden=hidden_from_tasks(home or folder.path, key_file, shared_cache),
             ),
         )  # fmt: skip
@@ -284,13 +284,13 @@ def _run(
 
 
 def _shared_cache(path: Path | None, pilot: str | None) -> Path | None:
-    """The folder that pilots share, if this machine has it.  Raises UsageError."""
+    """The folder that pilots share, which is made; None if it is away.  Raises UsageError."""
     if path and pilot is None:
         raise click.UsageError("--shared-cache needs --pilot")
     if path and not path.is_absolute():
         raise click.UsageError(f"--shared-cache {path}: write the whole path")
     try:
-        if path:  # now, so that tasks see nothing of it from the first on
+        if path:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         click.echo(f"warning: --shared-cache {path}: {error.strerror}; not used", err=True)
