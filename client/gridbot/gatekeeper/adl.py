@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 from xml.parsers import expat
 
 from gridbot.api.errors import BadInput
-from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription, SentFile, checked
+from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription, SentFile
 
 _MB = 1024 * 1024
 _NAMESPACE = "http://www.eu-emi.eu/es/2010/12/adl"
@@ -94,7 +94,8 @@ def written(job: Element) -> str:
     named = Element(job.tag, {"xmlns": _NAMESPACE})
     named.text = job.text
     named.extend(job)
-    return ElementTree.tostring(named, "unicode")
+    # A reader of XML takes a bare carriage return for a newline.
+    return ElementTree.tostring(named, "unicode").replace("\r", "&#13;")
 
 
 def children(element: Element, *path: str) -> Iterator[Element]:
@@ -131,30 +132,26 @@ def described(root: Element) -> JobDescription:
     resources = next(children(root, "Resources"), Element("Resources"))
     slots = _number(resources, "SlotRequirement", "NumberOfSlots") or 1
     executable = text_at(application, "Executable", "Path")
-    return checked(
-        JobDescription(
-            executable=executable,
-            arguments=tuple(
-                found.text or "" for found in children(application, "Executable", "Argument")
-            ),
-            name=text_at(root, "ActivityIdentification", "Name"),
-            inputs=tuple(_input(item) for item in children(root, "DataStaging", "InputFile")),
-            outputs=tuple(_output_names(root, text_at(application, "LoggingDirectory"))),
-            stdin=text_at(application, "Input"),
-            stdout=text_at(application, "Output"),
-            stderr=text_at(application, "Error"),
-            environment={
-                text_at(item, "Name"): next(
-                    (found.text or "" for found in children(item, "Value")), ""
-                )
-                for item in children(application, "Environment")
-            },
-            slots=slots,
-            memory_mb=_megabytes(resources, "IndividualPhysicalMemory"),
-            disk_mb=_megabytes(resources, "DiskSpaceRequirement"),
-            seconds=_seconds(resources, slots),
-            queue=text_at(resources, "QueueName"),
-        )
+    return JobDescription(
+        executable=executable,
+        arguments=tuple(
+            found.text or "" for found in children(application, "Executable", "Argument")
+        ),
+        name=text_at(root, "ActivityIdentification", "Name"),
+        inputs=tuple(_input(item) for item in children(root, "DataStaging", "InputFile")),
+        outputs=tuple(_output_names(root, text_at(application, "LoggingDirectory"))),
+        stdin=text_at(application, "Input"),
+        stdout=text_at(application, "Output"),
+        stderr=text_at(application, "Error"),
+        environment={
+            text_at(item, "Name"): next((found.text or "" for found in children(item, "Value")), "")
+            for item in children(application, "Environment")
+        },
+        slots=slots,
+        memory_mb=_megabytes(resources, "IndividualPhysicalMemory"),
+        disk_mb=_megabytes(resources, "DiskSpaceRequirement"),
+        seconds=_seconds(resources, slots),
+        queue=text_at(resources, "QueueName"),
     )
 
 
@@ -175,7 +172,7 @@ def _input(item: Element) -> SentFile:
             f"ADL: InputFile {name[:60]} from {source[:60]}: only files that the client sends are"
             " taken here"
         )
-    return SentFile(name, text_at(item, "IsExecutable") == "true")
+    return SentFile(name, text_at(item, "IsExecutable") in ("true", "1"))
 
 
 def _output_names(root: Element, logs: str) -> Iterator[str]:

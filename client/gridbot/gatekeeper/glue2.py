@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from gridbot.gatekeeper.descriptions import QUEUE
+from gridbot.gatekeeper.descriptions import MOST_SLOTS, QUEUE
 from gridbot.gatekeeper.jobs import AcceptedJob
 
 NAMESPACE = "http://schemas.ogf.org/glue/2009/03/spec_2.0_r1"
@@ -20,7 +20,7 @@ _CAPABILITIES = [
 ]  # fmt: skip
 
 
-def service(base: str, most_slots: int) -> Mapping[str, Any]:
+def service(base: str) -> Mapping[str, Any]:
     """The service at an URL: one endpoint, one queue, one kind of machines."""
     host = urlsplit(base).hostname or ""
     own = {"@xmlns": NAMESPACE}
@@ -44,7 +44,7 @@ def service(base: str, most_slots: int) -> Mapping[str, Any]:
         "Name": QUEUE,
         "MappingQueue": QUEUE,
         "ServingState": "production",
-        "MaxSlotsPerJob": most_slots,
+        "MaxSlotsPerJob": MOST_SLOTS,
         "Associations": {
             "ComputingEndpointID": f"urn:ogf:ComputingEndpoint:{host}:arcrest",
             "ExecutionEnvironmentID": f"urn:ogf:ExecutionEnvironment:{host}:{QUEUE}",

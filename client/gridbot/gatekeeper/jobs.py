@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gridbot.api.errors import Refused
 from gridbot.gatekeeper.descriptions import JobDescription
-from gridbot.gatekeeper.reading import again
+from gridbot.gatekeeper.reading import reread
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd
 
 _WAIT_SECONDS = 30.0  # for another thread that writes
@@ -73,7 +73,7 @@ class AcceptedJob:
 
 @lru_cache(1000)
 def _described(text: str) -> JobDescription:
-    return again(text)
+    return reread(text)
 
 
 class AcceptedJobs:

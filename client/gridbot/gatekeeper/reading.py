@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from xml.etree.ElementTree import Element
 
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper import adl, xrsl
-from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription
-from gridbot.rsl.syntax import parse, written
-
-T = TypeVar("T")
+from gridbot.gatekeeper.descriptions import MOST_CHARACTERS, JobDescription, check, with_program
+from gridbot.rsl import syntax
 
 MOST_AT_ONCE = 1000
 
@@ -26,33 +24,44 @@ class DescribedJob:
 
 def read(text: str) -> list[DescribedJob]:
     """The jobs of a text.  Raises BadInput for what is none, or more than are taken at once."""
-    if text.lstrip().startswith("<"):
-        return _each(adl.jobs_in(adl.parsed(text)), adl.written, adl.described)
-    return _each(xrsl.jobs_in(parse(text)), written, xrsl.described)
-
-
-def again(text: str) -> JobDescription:
-    """The job of a text that a `DescribedJob` has.  Raises BadInput."""
-    [job] = read(text)
-    if isinstance(job.found, BadInput):
-        raise job.found
-    return job.found
-
-
-def _each(
-    items: Sequence[T], write: Callable[[T], str], describe: Callable[[T], JobDescription]
-) -> list[DescribedJob]:
+    items = _items(text)
     if len(items) > MOST_AT_ONCE:
         raise BadInput(f"{len(items)} jobs in one request, at most {MOST_AT_ONCE}")
     if not items:
         raise BadInput("there is no description of a job")
-    return [_described(write(item), item, describe) for item in items]
+    return [_described(item) for item in items]
 
 
-def _described(text: str, item: T, describe: Callable[[T], JobDescription]) -> DescribedJob:
+def reread(text: str) -> JobDescription:
+    """The job of a text that a `DescribedJob` has.
+
+    It is not checked again: what may be accepted can have changed since then.
+    """
+    [item] = _items(text)
+    return _job(item)
+
+
+def _items(text: str) -> Sequence[Element | syntax.Spec]:
+    if text.lstrip().startswith("<"):
+        return adl.jobs_in(adl.parsed(text))
+    return xrsl.jobs_in(syntax.parse(text))
+
+
+def _written(item: Element | syntax.Spec) -> str:
+    return adl.written(item) if isinstance(item, Element) else syntax.written(item)
+
+
+def _job(item: Element | syntax.Spec) -> JobDescription:
+    return with_program(adl.described(item) if isinstance(item, Element) else xrsl.described(item))
+
+
+def _described(item: Element | syntax.Spec) -> DescribedJob:
+    text = _written(item)
     try:
         if len(text) > MOST_CHARACTERS:
             raise BadInput(f"a description of {len(text)} characters, at most {MOST_CHARACTERS}")
-        return DescribedJob(text, describe(item))
+        job = _job(item)
+        check(job)
     except BadInput as error:
         return DescribedJob(text, error)
+    return DescribedJob(text, job)

@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 VERSION = "1.0"
 _BODY_BYTES = 4 << 20
-_MOST_SLOTS = 1024
 _NO_SUCH_JOB = "Job not found"
 
 Item = Mapping[str, Any]
@@ -95,7 +94,7 @@ class ArcRest:
                 )
             case [_, "info"]:
                 _only(request, "GET")
-                told = glue2.service(request.base, _MOST_SLOTS)
+                told = glue2.service(request.base)
                 return document(request, HTTPStatus.OK, "InfoRoot", told)
             case [_, "delegations"]:
                 return self._delegations(request)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gridbot.api.errors import BadInput
-from gridbot.gatekeeper.descriptions import JobDescription, SentFile, checked
+from gridbot.gatekeeper.descriptions import JobDescription, SentFile
 from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, Variables, plain_name, written
 from gridbot.rsl.values import Found, number, one, pairs, texts
 
@@ -39,7 +39,7 @@ def described(spec: Spec) -> JobDescription:
     """The job of a conjunction.  Raises BadInput that names the attribute and its value."""
     if not isinstance(spec, Specs) or spec.kind != AND:
         raise BadInput(f"xRSL: {written(spec)[:60]}: expected & and relations in parentheses")
-    job, executables, is_joined = JobDescription(""), tuple[str, ...](), False
+    job, programs, is_joined = JobDescription(""), frozenset[str](), False
     variables = Variables({})
     for item in spec.items:
         if not isinstance(item, Relation):
@@ -50,14 +50,15 @@ def described(spec: Spec) -> JobDescription:
         if item.name == "rslsubstitution":
             variables.define(pairs(item, values))
         elif item.name == "executables":
-            executables = texts(item, values)
+            programs = frozenset(texts(item, values))
         elif item.name == "join":
             is_joined = _is_yes(item, values)
         elif item.name not in _IGNORED:
             job = _reader(item)(job, item, values)
     if is_joined:  # wherever stdout stands
         job = replace(job, stderr=job.stdout)
-    return checked(_with_programs(job, {*executables, job.executable}))
+    inputs = (replace(file, is_executable=file.name in programs) for file in job.inputs)
+    return replace(job, inputs=tuple(inputs))
 
 
 def jobs_in(spec: Spec) -> tuple[Spec, ...]:
@@ -73,11 +74,6 @@ def _reader(relation: Relation) -> Reader:
             f"xRSL: {written(relation)[:60]}: this cannot be said of a job here; there are {known}"
         )
     return reader
-
-
-def _with_programs(job: JobDescription, names: set[str]) -> JobDescription:
-    inputs = (replace(file, is_executable=file.name in names) for file in job.inputs)
-    return replace(job, inputs=tuple(inputs))
 
 
 def seconds(text: str, unit: int) -> int | None:

@@ -13,7 +13,7 @@ import pytest
 from gridbot.api.errors import BadInput
 from gridbot.api.submission import Submission, prepare
 from gridbot.gatekeeper.descriptions import JobDescription, SentFile, streams, submission_fields
-from gridbot.gatekeeper.reading import again, read
+from gridbot.gatekeeper.reading import read, reread
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "arc"
 ID = "0123456789abcdef0123456789abcdef"
@@ -67,15 +67,23 @@ def test_what_arcsub_sends_is_the_job_that_its_user_described() -> None:
     assert fields(sent) == fields(JOB)
 
 
-@pytest.mark.parametrize("text", [(DATA / "arcsub.adl").read_text(), XRSL])
+@pytest.mark.parametrize(
+    "text",
+    [
+        (DATA / "arcsub.adl").read_text(),
+        XRSL,
+        adl("<Executable><Path>a</Path><Argument>b&#13;\nc&#13;</Argument></Executable>"),
+        "&(executable=a)(arguments='b\r\nc\r')",
+    ],
+)
 def test_the_text_that_is_kept_of_a_job_gives_the_same_job(text: str) -> None:
     [asked] = read(text)
-    assert again(asked.text) == asked.found
+    assert reread(asked.text) == asked.found
 
 
 def test_several_jobs_come_in_one_request_and_each_has_its_own_error() -> None:
     jobs = read("+(&(executable=/bin/a))(&(executable=/bin/b)(queue=fast))")
-    assert [again(jobs[0].text).executable, str(jobs[1].found)] == [
+    assert [reread(jobs[0].text).executable, str(jobs[1].found)] == [
         "/bin/a",
         "queue fast: there is one here, gridbot",
     ]
@@ -112,6 +120,27 @@ def test_of_a_job_without_wall_clock_time_the_cpu_time_of_a_slot_is_the_limit() 
         ("&(executable=a)(wallTime=0)", "wallTime = 0"),
         ("&(executable=a)(wallTime=99999999999)", "wallTime = 99999999999"),
         ("&(executable=a)(count=0)", "count = 0"),
+        ("&(executable=a)(count=1025)", "1025 slots, at most 1024"),
+        (
+            adl(
+                "<Executable><Path>a</Path></Executable>",
+                "<Resources><SlotRequirement><NumberOfSlots>12</NumberOfSlots></SlotRequirement>"
+                f"<IndividualPhysicalMemory>{10**14}</IndividualPhysicalMemory></Resources>",
+            ),
+            r"memory_mb: 1144409184 is not in 1\.\.1073741824",
+        ),
+        (f"&(executable=a)(arguments={'x' * 9000})", "command: expected a string of at most 8192"),
+        (f"&(executable=a)(arguments={'x ' * 1000})", "command: 1001 entries, at most 1000"),
+        (f"&(executable=a)(environment=(A {'x' * 9000}))", "environment.A: expected a string"),
+        ("&(executable=a)(environment=(a-b c))", "environment: 'a-b' is no name of a variable"),
+        ("&(executable=a)(environment=(GRIDBOT_X c))", "environment: 'GRIDBOT_X' is no name"),
+        (
+            adl(
+                "<Executable><Path>a</Path></Executable>"
+                "<Environment><Name>1</Name><Value/></Environment>"
+            ),
+            "environment: '1' is no name of a variable",
+        ),
         ("&(executable=a)(count>1)", "count > 1: only ="),
         ("&(executable=a)(|(queue=a)(queue=b))", "alternatives are not read"),
         ("&(executable=a)(join=maybe)", "join = maybe"),
@@ -223,15 +252,15 @@ def test_what_a_request_takes_is_in_proportion_to_its_text(bomb: str) -> None:
 
 
 def test_a_description_is_bounded() -> None:
-    path, long = "<Executable><Path>a</Path>", "x" * 40_000
-    arguments = f"<Argument>{long}</Argument>"
-    assert one(adl(f"{path}{arguments}</Executable>")).arguments == (long,)
+    path, long = "<Executable><Path>a</Path>", "x" * 8000
+    argument = f"<Argument>{long}</Argument>"
+    assert one(adl(f"{path}{5 * argument}</Executable>")).arguments == (long,) * 5
     with pytest.raises(BadInput, match=r"a description of 80\d+ characters, at most 65536"):
-        one(adl(f"{path}{2 * arguments}</Executable>"))
+        one(adl(f"{path}{10 * argument}</Executable>"))
     with pytest.raises(BadInput, match="XML: Argument: more than 65536 characters"):
-        one(adl(f"{path}<Argument>{2 * long}</Argument></Executable>"))
+        one(adl(f"{path}<Argument>{10 * long}</Argument></Executable>"))
     with pytest.raises(BadInput, match=r"a description of 80\d+ characters, at most 65536"):
-        one(f"&(executable=a)(arguments={long} {long})")
+        one(f"&(executable=a)(arguments={' '.join([long] * 10)})")
 
 
 def test_what_variables_give_to_a_job_is_bounded() -> None:
@@ -312,6 +341,32 @@ def test_a_program_that_is_sent_may_be_in_a_directory(tmp_path: Path, executable
     assert [(file.name, file.executable) for file in manifest.inputs] == [("bin/run.sh", True)]
 
 
+@pytest.mark.parametrize("mark", ["", "<IsExecutable>false</IsExecutable>"])
+@pytest.mark.parametrize("executable", ["bin/run.sh", "./bin/run.sh"])
+def test_a_program_that_is_sent_is_executable_whatever_the_language(
+    executable: str, mark: str
+) -> None:
+    sent = one(
+        adl(
+            f"<Executable><Path>{executable}</Path></Executable><Output>o</Output><Error>o</Error>",
+            f"<DataStaging><InputFile><Name>bin/run.sh</Name>{mark}</InputFile></DataStaging>",
+        )
+    )
+    assert sent.inputs == (SentFile("bin/run.sh", is_executable=True),)
+    assert (
+        one(f"&(executable={executable})(inputFiles=(bin/run.sh ''))(stdout=o)(join=yes)") == sent
+    )
+
+
+@pytest.mark.parametrize(("mark", "is_executable"), [("1", True), ("true", True), ("0", False)])
+def test_other_inputs_are_executable_if_their_client_says_so(
+    mark: str, is_executable: bool
+) -> None:
+    item = f"<InputFile><Name>x</Name><IsExecutable>{mark}</IsExecutable></InputFile>"
+    sent = one(adl("<Executable><Path>a</Path></Executable>", f"<DataStaging>{item}</DataStaging>"))
+    assert sent.inputs == (SentFile("x", is_executable),)
+
+
 def test_braces_are_no_placeholders_and_programs_on_the_path_are_none_of_the_job() -> None:
     job = JobDescription("echo", arguments=("{x}",), environment={"A": "{}"})
     found = fields(job)
@@ -344,10 +399,14 @@ def test_streams_are_files_of_the_job_and_may_be_one() -> None:
     assert found["outputs"] == ["*", "stdout"]
 
 
+def numbered_outputs(count: int) -> str:
+    return "".join(f'(o{number} "")' for number in range(count))
+
+
 def test_a_job_has_no_more_outputs_than_a_replica_brings(tmp_path: Path) -> None:
     def described(count: int) -> str:
-        several = "".join(f'(o{number} "")' for number in range(count))
-        return f"&(executable=/bin/a)(stdout=o)(stderr=e)(outputFiles={several})"
+        outputs = numbered_outputs(count)
+        return f"&(executable=/bin/a)(stdout=o)(stderr=e)(outputFiles={outputs})"
 
     [most, more] = read(f"+({described(250)})({described(251)})")
     assert isinstance(most.found, JobDescription)
@@ -356,3 +415,20 @@ def test_a_job_has_no_more_outputs_than_a_replica_brings(tmp_path: Path) -> None
         > 250
     )
     assert str(more.found) == "251 output files, at most 250"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"&(executable=a)(outputFiles={numbered_outputs(251)})", "251 output files"),
+        ("&(executable=a)(queue=other)", "queue other"),
+        ("&(executable=a)(count=2000)", "2000 slots"),
+        (f"&(executable=a)(arguments={'x' * 70_000})", "a description of 7"),
+    ],
+    ids=["outputs", "queue", "slots", "characters"],
+)
+def test_what_was_accepted_is_read_also_if_limits_are_lower_now(text: str, fault: str) -> None:
+    [asked] = read(text)
+    assert isinstance(asked.found, BadInput)
+    assert str(asked.found).startswith(fault)
+    assert reread(asked.text).executable == "a"
