@@ -402,6 +402,19 @@ def test_an_id_that_is_no_text_is_refused(alice: ArcPerson) -> None:
     assert (answer.status_code, "surrogates not allowed" in answer.reason) == (400, True)
 
 
+def test_only_what_lets_jobs_go_on_wakes_the_rounds(
+    door: GatekeeperSite, alice: ArcPerson, job: str
+) -> None:
+    assert door.woken == 1
+    for action in ("status", "info", "clean", "restart", "delegations"):
+        alice.act(action, job)
+    alice("GET", "/1.0/jobs")
+    assert door.woken == 1
+    alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x")
+    alice.act("kill", job)
+    assert door.woken == 3
+
+
 def test_a_delegation_is_asked_for_and_not_kept(alice: ArcPerson) -> None:
     answer = alice("POST", "/1.0/delegations?action=new")
     assert answer.status_code == 201

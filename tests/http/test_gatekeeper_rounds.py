@@ -6,8 +6,11 @@ import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+import threading
+import tracemalloc
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.factories import make_failure, make_outcome
@@ -21,6 +24,7 @@ from gridbot.gatekeeper.owners import OwnerMap, session_of
 from gridbot.gatekeeper.rounds import (
     FILES_AWAITED_SECONDS,
     MOST_FAILURES,
+    NEW_AT_ONCE,
     Rounds,
     RoundSettings,
 )
@@ -28,6 +32,7 @@ from gridbot.gatekeeper.states import ArcState
 from gridbot_client.protocol.messages import ReplicaId
 
 ALICE = "/O=Grid/CN=Alice"
+BOB = "/O=Grid/CN=Bob"
 LINE = f'"{ALICE}" alice/key\n'
 JOB = '&(executable=run.sh)(inputFiles=("run.sh" ""))(stdout=o)(outputFiles=("a/b" ""))'
 
@@ -41,7 +46,7 @@ class Jobs:
         self.account.write_text(key)
         self.map = folder / "owners.map"
         self.map.write_text(LINE)
-        self.folder, self.url, self.now = folder, url, 1000.0
+        self.folder, self.now, self.settings = folder, 1000.0, RoundSettings(url)
         self.restart()
 
     def restart(self) -> None:
@@ -49,7 +54,7 @@ class Jobs:
         self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.now)
         self.files = JobFiles(self.folder / "files")
         self.rounds = Rounds(
-            self.kept, self.files, OwnerMap(self.map).accounts, RoundSettings(self.url),
+            self.kept, self.files, OwnerMap(self.map).accounts, self.settings,
             lambda: self.now,
         )  # fmt: skip
 
@@ -61,6 +66,14 @@ class Jobs:
     def accept(self, text: str = JOB) -> str:
         [id] = self.kept.add(ALICE, self.account, [text], 100)
         return id
+
+    def add_bob(self, key: bytes) -> Path:
+        """The file of a key with which Bob's jobs are submitted."""
+        account = self.folder / "bob" / "key"
+        account.parent.mkdir()
+        account.write_bytes(key)
+        self.map.write_text(f'{LINE}"{BOB}" bob/key\n')
+        return account
 
     def send(self, id: str) -> None:
         [file] = self.one(id).description.inputs
@@ -109,7 +122,7 @@ def test_a_gatekeeper_that_was_killed_after_the_server_had_the_bot_makes_no_seco
     jobs.send(id)
     # What it did before it was killed: the server knows the BOT, the disk does not.
     jobs.kept.move(id, ArcState.SUBMITTING)
-    with session_of(jobs.url, jobs.account) as session:
+    with session_of(jobs.settings.server, jobs.account) as session:
         fields = submission_fields(jobs.one(id).description, id, jobs.files.inputs(id))
         made = session.submit(**fields)
     jobs.restart()
@@ -290,11 +303,7 @@ def test_the_folder_of_a_job_without_inputs_survives_a_power_failure(
 
 
 def test_a_key_that_cannot_be_read_delays_no_other(site: Site, jobs: Jobs) -> None:
-    other = jobs.folder / "bob" / "key"
-    other.parent.mkdir()
-    other.write_bytes(b"\xff")
-    jobs.map.write_text(f'{LINE}"/O=Grid/CN=Bob" bob/key\n')
-    jobs.kept.add("/O=Grid/CN=Bob", other, ["&(executable=/bin/a)"], 100)
+    jobs.kept.add(BOB, jobs.add_bob(b"\xff"), ["&(executable=/bin/a)"], 100)
     id = jobs.accept("&(executable=/bin/a)")
     jobs.rounds.once()
     assert [key for _, key in bots(site)] == [id]
@@ -374,3 +383,91 @@ def test_files_that_never_come_end_a_job_and_old_jobs_are_deleted(jobs: Jobs) ->
     jobs.rounds.once()
     assert jobs.kept.ids() == set()
     assert not jobs.files.inputs(id).parent.exists()
+
+
+def test_a_key_makes_a_bounded_number_of_bots_in_a_round(
+    site: Site, jobs: Jobs, bob: Person
+) -> None:
+    many = {jobs.accept("&(executable=/bin/a)") for _ in range(NEW_AT_ONCE + 1)}
+    account = jobs.add_bob(bob.token.encode())
+    [other] = jobs.kept.add(BOB, account, ["&(executable=/bin/a)"], 100)
+    jobs.rounds.once()
+    made = {key for _, key in bots(site)}
+    assert (len(made & many), other in made) == (NEW_AT_ONCE, True)
+    jobs.rounds.once()
+    assert {key for _, key in bots(site)} == {*many, other}
+
+
+def test_files_are_looked_for_when_one_has_come(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept()
+    jobs.rounds.once()
+    place = jobs.files.inputs(id) / "run.sh"
+    place.parent.mkdir(parents=True)
+    place.write_text("#!/bin/sh\n")  # but it did not come
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.ACCEPTED
+    jobs.send(id)
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.QUEUING
+
+
+def test_a_list_of_jobs_reads_no_descriptions(jobs: Jobs) -> None:
+    text = f"&(executable=/bin/a)(arguments={'x' * 60_000})"
+    jobs.kept.add(ALICE, jobs.account, [text] * 100, 100)
+    for listed in (jobs.kept.unended, lambda: jobs.kept.of(ALICE)):
+        tracemalloc.start()
+        found = listed()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (len(found), most < 1 << 20) == (100, True)
+
+
+def test_a_key_for_which_the_server_hangs_delays_no_other(
+    site: Site, alice: Person, bob: Person, tmp_path: Path
+) -> None:
+    gate = threading.Event()
+
+    def hangs_for_alice(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if alice.token in environ["HTTP_AUTHORIZATION"]:
+            gate.wait()
+        return site.app(environ, start_response)
+
+    with serve(hangs_for_alice) as url:
+        try:
+            jobs = Jobs(tmp_path, url, alice.token)
+            jobs.settings = RoundSettings(url, share=2.0)
+            jobs.restart()
+            jobs.accept("&(executable=/bin/a)")
+            account = jobs.add_bob(bob.token.encode())
+            [good] = jobs.kept.add(BOB, account, ["&(executable=/bin/a)"], 100)
+            for _ in range(20):  # a busy machine may need more than one share
+                if not bots(site):
+                    jobs.later()
+            assert [key for _, key in bots(site)] == [good]
+        finally:
+            gate.set()
+
+
+def test_jobs_without_a_bot_end_while_their_key_is_refused(jobs: Jobs) -> None:
+    killed, late = jobs.accept("&(executable=/bin/a)"), jobs.accept()
+    jobs.account.write_text("wrong")
+    jobs.rounds.once()
+    jobs.kept.kill(killed)
+    jobs.rounds.once()  # in the key's pause
+    assert jobs.one(killed).state is ArcState.KILLED
+    jobs.now += FILES_AWAITED_SECONDS + 1
+    jobs.rounds.once()
+    assert jobs.one(late).end.reason == "input file run.sh was not sent within 86400 s"
+
+
+def test_a_server_that_is_away_is_left_alone_for_a_while(
+    site: Site, jobs: Jobs, network: LosesReplies
+) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    network.lose += [("GET", "/signing")] * 5  # which are the attempts of one request
+    jobs.rounds.once()
+    tried = len(network.seen)
+    jobs.rounds.once()
+    assert (len(network.seen), network.lose) == (tried, [])
+    jobs.later()
+    assert jobs.one(id).state is ArcState.QUEUING

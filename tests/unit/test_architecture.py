@@ -177,7 +177,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "flow": {"api", "dag", "executor"},
         "show": {"api", "printing"},
         "rsl": {"api"},
-        "gatekeeper": {"api", "rsl"},
+        "gatekeeper": {"api", "reliable", "rsl"},
         "reliable": set(),
         "ftsh": {"reliable"},
         "placement": {"api", "reliable"},

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS job (
     text text NOT NULL,  -- its description
     state text NOT NULL DEFAULT 'ACCEPTED',
     is_killed integer NOT NULL DEFAULT 0,
+    received integer NOT NULL DEFAULT 0,  -- how many files have come
     bot integer,
     created real NOT NULL,
     ended real,
@@ -39,6 +40,11 @@ CREATE TABLE IF NOT EXISTS job (
 CREATE INDEX IF NOT EXISTS job_open ON job (created) WHERE ended IS NULL;
 CREATE INDEX IF NOT EXISTS job_subject ON job (subject, created);
 """
+# All but the text, of which 10,000 jobs may have 64 KiB each.
+_LISTED = (
+    "id, subject, account, state, is_killed, received, bot, created, ended, reason, exit_code,"
+    " cpu_seconds, wall_seconds"
+)
 
 
 class JobsUnreadable(Exception):
@@ -46,15 +52,15 @@ class JobsUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedJob:
-    """A job as it is kept; times are seconds since 1970."""
+class ListedJob:
+    """A job as it is listed; times are seconds since 1970."""
 
     id: str
     subject: str
     account: Path
-    text: str
     state: ArcState
     is_killed: bool
+    received: int  # how many files have come, each time counted
     bot: int | None
     created: float
     ended: float | None
@@ -65,13 +71,20 @@ class AcceptedJob:
         """The state that clients see."""
         return ArcState.KILLING if self.is_killed and self.state not in ENDED else self.state
 
+
+@dataclass(frozen=True, slots=True)
+class AcceptedJob(ListedJob):
+    """A job with its description."""
+
+    text: str
+
     @property
     def description(self) -> JobDescription:
         """What it asks for."""
         return _described(self.text)
 
 
-@lru_cache(1000)
+@lru_cache(128)  # each file of a job that comes asks for it
 def _described(text: str) -> JobDescription:
     return reread(text)
 
@@ -125,21 +138,24 @@ class AcceptedJobs:
             database.execute("COMMIT")
         return ids
 
-    def of(self, subject: str) -> list[AcceptedJob]:
+    def of(self, subject: str) -> list[ListedJob]:
         """All jobs of a subject, oldest first."""
-        return self._read("subject = ? ORDER BY created", subject)
+        return self._list("subject = ? ORDER BY created", subject)
 
     def one(self, subject: str, id: str) -> AcceptedJob | None:
         """A job of a subject; None if there is none, also if it is another's."""
-        return next(iter(self._read("subject = ? AND id = ?", subject, id)), None)
+        with self._open() as database:
+            query = f"SELECT {_LISTED}, text FROM job WHERE subject = ? AND id = ?"  # noqa: S608
+            row = database.execute(query, (subject, id)).fetchone()
+        return AcceptedJob(*_values(row), row["text"]) if row else None
 
-    def unended(self) -> list[AcceptedJob]:
+    def unended(self) -> list[ListedJob]:
         """Those that have not ended, oldest first."""
-        return self._read("ended IS NULL ORDER BY created")
+        return self._list("ended IS NULL ORDER BY created")
 
-    def ended_before(self, when: float) -> list[AcceptedJob]:
+    def ended_before(self, when: float) -> list[ListedJob]:
         """Those that ended before a time."""
-        return self._read("ended < ?", when)
+        return self._list("ended < ?", when)
 
     def ids(self) -> set[str]:
         """Of all jobs."""
@@ -148,9 +164,9 @@ class AcceptedJobs:
 
     @contextmanager
     def awaiting(self, id: str) -> Iterator[None]:
-        """Hold a job that awaits its files as it is; raises Refused if it awaits none any more.
+        """Hold a job that awaits its files as it is, while one is put into its place; counts it.
 
-        All changes of jobs wait meanwhile.
+        All changes of jobs wait meanwhile.  Raises Refused if the job awaits no files any more.
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
@@ -159,6 +175,8 @@ class AcceptedJobs:
             if found is None or found["state"] != ArcState.ACCEPTED:
                 raise Refused("the job takes no more files")
             yield
+            database.execute("UPDATE job SET received = received + 1 WHERE id = ?", (id,))
+            database.execute("COMMIT")
 
     def move(self, id: str, state: ArcState) -> None:
         """Note that a job that has not ended is in a state."""
@@ -192,17 +210,19 @@ class AcceptedJobs:
                 (*values, id),
             )
 
-    def _read(self, which: str, *values: object) -> list[AcceptedJob]:
+    def _list(self, which: str, *values: object) -> list[ListedJob]:
         with self._open() as database:
-            rows = database.execute(f"SELECT * FROM job WHERE {which}", values)  # noqa: S608
-            return list(map(_job, rows))
+            query = f"SELECT {_LISTED} FROM job WHERE {which}"  # noqa: S608
+            return [ListedJob(*_values(row)) for row in database.execute(query, values)]
 
 
-def _job(row: sqlite3.Row) -> AcceptedJob:
+def _values(
+    row: sqlite3.Row,
+) -> tuple[str, str, Path, ArcState, bool, int, int | None, float, float | None, JobEnd]:
     state = ArcState(row["state"])
     numbers = row["exit_code"], row["cpu_seconds"], row["wall_seconds"]
-    return AcceptedJob(
-        row["id"], row["subject"], Path(row["account"]), row["text"], state,
-        bool(row["is_killed"]), row["bot"], row["created"], row["ended"],
+    return (
+        row["id"], row["subject"], Path(row["account"]), state, bool(row["is_killed"]),
+        row["received"], row["bot"], row["created"], row["ended"],
         JobEnd(state, row["reason"], *numbers),
     )  # fmt: skip

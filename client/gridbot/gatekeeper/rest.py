@@ -62,7 +62,7 @@ class GatekeeperLimits:
 
 
 class ArcRest:
-    """The interface over accepted jobs and their files; `wake` is called when there is news."""
+    """The interface over accepted jobs and their files; `wake` is called when some can go on."""
 
     def __init__(
         self,
@@ -149,7 +149,6 @@ class ArcRest:
         if act is None:
             raise _no_action(request)
         items = [self._on(request, id, act) for id in job_ids(request, _BODY_BYTES)]
-        self._wake()
         return document(request, HTTPStatus.CREATED, "jobs", {"job": items})
 
     def _actions(self, request: ArcRequest) -> Mapping[str, Callable[[AcceptedJob], Item]]:
@@ -193,6 +192,7 @@ class ArcRest:
         if job.ended is not None:
             return _item(job.id, 505, f"the job has ended already: {job.state}")
         self._jobs.kill(job.id)
+        self._wake()
         return _item(job.id, 202, "Queued for killing")
 
     def _clean(self, job: AcceptedJob) -> Item:

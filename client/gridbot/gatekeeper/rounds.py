@@ -2,25 +2,27 @@
 
 Each step may be repeated.  A job without a BOT gets one under its own id, which the server gives
 out once; outputs appear whole; what is known of a job is written when it has happened.  Jobs and
-keys that fail are left alone for a while, and delay no others.
+keys that fail are left alone for a while, and delay no others; each key has a share of a round.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from gridbot import reliable
 from gridbot.api.errors import BadInput, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
 from gridbot.gatekeeper.descriptions import GROUP, JobDescription, streams, submission_fields
 from gridbot.gatekeeper.files import JobFiles, is_full
-from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
+from gridbot.gatekeeper.jobs import AcceptedJobs, ListedJob
 from gridbot.gatekeeper.owners import session_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
 from gridbot_client.backoff import BackOff
@@ -32,6 +34,7 @@ _STREAMS = ("stdout", "stderr")
 _GOING_ON = ("open", "running", "held")
 FILES_AWAITED_SECONDS = 24 * 3600.0
 MOST_FAILURES = 10  # to keep a job's outputs, which are then given up
+NEW_AT_ONCE = 20  # jobs without a BOT that a key brings on in a round
 _JOB_PAUSES = BackOff(least=1.0, most=600.0)
 # A server lets nobody in from an address that shows a wrong key more often than each 10 s.
 _KEY_PAUSES = BackOff(least=1.0, most=60.0)
@@ -50,16 +53,24 @@ class RoundSettings:
 
     server: str | None
     pause: float = 1.0  # between rounds, unless a request shortens it
+    share: float = 300.0  # of one key in a round; an upload that it cuts off goes on in the next
     kept: float = 7 * 24 * 3600.0  # how long files are kept after a job's end
 
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What a round knows of a key: a session, its BOTs that go on, and who may submit."""
+    """What a round knows of a key: a session, and its BOTs that go on."""
 
     session: Session
     going_on: Mapping[int, BotState]  # a job whose BOT is not among them is asked about
-    subjects: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found of a job's files, when so many had come."""
+
+    received: int
+    missing: str  # the first of them; empty if all are there
 
 
 class _Pauses:
@@ -105,6 +116,7 @@ class Rounds:
         self._said = dict[object, str]()  # why jobs wait
         self._job_pauses, self._key_pauses = _Pauses(_JOB_PAUSES, now), _Pauses(_KEY_PAUSES, now)
         self._not_kept = Counter[str]()  # failures to keep outputs, by job
+        self._looks = dict[str, _Look]()  # for files of jobs
 
     def wake(self) -> None:
         """Let the next round begin at once."""
@@ -123,9 +135,13 @@ class Rounds:
     def once(self) -> None:
         """One round: each job that has not ended goes as far as it can."""
         jobs = self._jobs.unended()
+        self._looks = {job.id: self._looks[job.id] for job in jobs if job.id in self._looks}
         subjects = self._subjects()
-        for key in {job.account for job in jobs}:
-            self._of_key(key, [job for job in jobs if job.account == key], subjects)
+        by_key = defaultdict[Path, list[ListedJob]](list)
+        for job in jobs:
+            by_key[job.account].append(job)
+        for key, of_key in by_key.items():
+            self._of_key(key, of_key, subjects)
         for job in self._jobs.ended_before(self._now() - self._settings.kept):
             self._files.remove(job.id)
             self._jobs.remove(job.id)
@@ -140,59 +156,69 @@ class Rounds:
         self._said.pop("the owner map", None)
         return found.keys()
 
-    def _of_key(self, key: Path, jobs: list[AcceptedJob], subjects: Collection[str]) -> None:
-        """The jobs that one key submits; an error of it delays no other's."""
+    def _of_key(self, key: Path, jobs: list[ListedJob], subjects: Collection[str]) -> None:
+        """The share of one key in a round; an error of it delays no other's."""
+        share = reliable.trying(self._settings.share, times=1)(self._share)
+        try:
+            share(key, jobs, subjects)
+        except Exception as error:
+            self._say(key, f"{len(jobs)} jobs wait", error)
+            # A key that is refused is read again, as it may be another by then.
+            if not isinstance(error, ServerAway) and (session := self._sessions.pop(key, None)):
+                session.connection.close()
+
+    def _share(self, key: Path, jobs: list[ListedJob], subjects: Collection[str]) -> None:
+        for job in filter(self._is_over, jobs):  # whatever is with key and server
+            self._step(job, partial(self._end_unsubmitted, job))
         if self._key_pauses.covers(key):
             return
+        account = self._account(key)
+        for job in jobs:
+            if job.bot is not None:
+                self._step(job, partial(self._follow, account, job, job.bot))
+        # Behind those: a submission that is refused, as beyond a quota, stops none that go on.
+        new = [job for job in jobs if job.subject in subjects and self._may_be_ready(job)]
+        for job in new[:NEW_AT_ONCE]:
+            self._step(job, partial(self._submit, account.session, job))
+        self._said.pop(key, None)
+        if len(new) > NEW_AT_ONCE:
+            self.wake()
+
+    def _account(self, key: Path) -> _Account:
         try:
-            account = self._account(key, subjects)
+            if key not in self._sessions:
+                self._sessions[key] = session_of(self._settings.server, key)
+            session = self._sessions[key]
+            session.signer()  # a key that may not sign is no fault of a job
+            going_on = {
+                bot.id: bot
+                for state in _GOING_ON
+                for bot in session.bots(state, limit=_MOST_LISTED, group=GROUP)
+            }
         except Exception as error:
-            if not isinstance(error, ServerAway):
-                self._key_pauses.begin(key, error)
-            self._wait(key, jobs, error)
-            return
+            self._key_pauses.begin(key, error)
+            raise
         self._key_pauses.forget(key)
-        try:
-            # A submission that is refused, as beyond a quota, stops none that go on.
-            for job in sorted(jobs, key=lambda job: job.bot is None):
-                self._step(account, job)
-        except Exception as error:
-            self._wait(key, jobs, error)
-        else:
-            self._said.pop(key, None)
-
-    def _account(self, key: Path, subjects: Collection[str]) -> _Account:
-        if key not in self._sessions:
-            self._sessions[key] = session_of(self._settings.server, key)
-        session = self._sessions[key]
-        session.signer()  # a key that may not sign is no fault of a job
-        going_on = {
-            bot.id: bot
-            for state in _GOING_ON
-            for bot in session.bots(state, limit=_MOST_LISTED, group=GROUP)
-        }
-        return _Account(session, going_on, subjects)
-
-    def _wait(self, key: Path, jobs: list[AcceptedJob], error: Exception) -> None:
-        """Let jobs wait; a key that is refused is read again, as it may be another by then."""
-        self._say(key, f"{len(jobs)} jobs wait", error)
-        if not isinstance(error, ServerAway) and (session := self._sessions.pop(key, None)):
-            session.connection.close()
+        return _Account(session, going_on)
 
     def _say(self, where: object, what: str, error: Exception) -> None:
         """Log an error where it is new."""
         if self._said.get(where) != str(error):
-            is_ours = not isinstance(error, GridbotError)
+            is_ours = not isinstance(error, GridbotError | reliable.OutOfTime)
             log.error("%s: %s: %s", where, what, error, exc_info=error if is_ours else None)
         self._said[where] = str(error)
 
-    def _step(self, account: _Account, job: AcceptedJob) -> None:
-        """Bring one job on.  Raises GridbotError for what others of its key meet, too."""
+    def _step(self, job: ListedJob, act: Callable[[], None]) -> None:
+        """Bring one job on, unless it is left alone.
+
+        Raises GridbotError and OutOfTime for what others of its key meet, too.
+        """
+        reliable.check()
         if self._job_pauses.covers(job.id):
             return
         try:
-            self._bring_on(account, job)
-        except GridbotError as error:
+            self._bring_on(job, act)
+        except (GridbotError, reliable.OutOfTime) as error:
             self._job_pauses.begin(job.id, error)
             raise
         except Exception as error:  # a full disk, or an error of ours: it delays no other job
@@ -201,39 +227,69 @@ class Rounds:
         else:
             self._job_pauses.forget(job.id)
 
-    def _bring_on(self, account: _Account, job: AcceptedJob) -> None:
+    def _bring_on(self, job: ListedJob, act: Callable[[], None]) -> None:
         try:
-            if job.bot is not None:
-                self._follow(account, job, job.bot)
-            elif self._is_ready(job) and job.subject in account.subjects:
-                self._submit(account.session, job)
+            act()
         except GridbotError as error:
             if (end := _end_by(error, job)) is None:
                 raise
             self._end(job, end)
 
-    def _is_ready(self, job: AcceptedJob) -> bool:
-        """Whether a job's files are there; one that will never be complete is ended."""
-        if job.state is ArcState.SUBMITTING:
-            return True
+    def _is_over(self, job: ListedJob) -> bool:
+        """Whether a job is to end without a BOT, unless its files turn out to be there."""
+        if job.state is not ArcState.ACCEPTED:
+            return False
+        is_late = self._now() - job.created > FILES_AWAITED_SECONDS
+        return job.is_killed or (is_late and self._known_missing(job) != "")
+
+    def _end_unsubmitted(self, job: ListedJob) -> None:
         if job.is_killed:
             self._end(job, JobEnd(ArcState.KILLED, "killed before it was submitted"))
-            return False
-        missing = self._files.missing(job.id, job.description.inputs)
-        if missing and self._now() - job.created > FILES_AWAITED_SECONDS:
-            reason = f"input file {missing[0]} was not sent within {FILES_AWAITED_SECONDS:.0f} s"
+        elif missing := self._missing(job):
+            reason = f"input file {missing} was not sent within {FILES_AWAITED_SECONDS:.0f} s"
             self._end(job, JobEnd(ArcState.FAILED, reason))
-        return not missing
 
-    def _submit(self, session: Session, job: AcceptedJob) -> None:
-        """Make the job's BOT, or find it if an earlier process made it."""
-        self._jobs.move(job.id, ArcState.SUBMITTING)
-        fields = submission_fields(job.description, job.id, self._files.inputs(job.id))
+    def _may_be_ready(self, job: ListedJob) -> bool:
+        """Whether a job may get its BOT now, as far as is known without a look at its files."""
+        if job.bot is not None or self._job_pauses.covers(job.id):
+            return False
+        is_awaited = not job.is_killed and not self._known_missing(job)
+        return job.state is ArcState.SUBMITTING or is_awaited
+
+    def _known_missing(self, job: ListedJob) -> str | None:
+        """What the last look found missing; None if files have come since, or none was taken."""
+        look = self._looks.get(job.id)
+        return look.missing if look and look.received == job.received else None
+
+    def _missing(self, job: ListedJob) -> str:
+        """The first of a job's files that has not come; empty if all are there."""
+        known = self._known_missing(job)
+        if known is None:
+            try:
+                inputs = self._description(job).inputs
+            except BadInput:  # an older version took it: its submission says why
+                inputs = ()
+            known = next(iter(self._files.missing(job.id, inputs)), "")
+            self._looks[job.id] = _Look(job.received, known)
+        return known
+
+    def _description(self, job: ListedJob) -> JobDescription:
+        found = self._jobs.one(job.subject, job.id)
+        assert found  # a job that has not ended is not removed
+        return found.description
+
+    def _submit(self, session: Session, job: ListedJob) -> None:
+        """Make the job's BOT if its files are there; or find it if an earlier process made it."""
+        if job.state is not ArcState.SUBMITTING:
+            if self._missing(job):
+                return
+            self._jobs.move(job.id, ArcState.SUBMITTING)
+        fields = submission_fields(self._description(job), job.id, self._files.inputs(job.id))
         bot = session.submit(**fields)
         self._jobs.submitted(job.id, bot.id)
         log.info("job %s is BOT %d", job.id, bot.id)
 
-    def _follow(self, account: _Account, job: AcceptedJob, number: int) -> None:
+    def _follow(self, account: _Account, job: ListedJob, number: int) -> None:
         bot = account.session.bot(number)
         state = account.going_on.get(number) or bot.show()
         if not state.is_final:
@@ -249,14 +305,14 @@ class Rounds:
         self._jobs.move(job.id, ArcState.FINISHING)
         self._end(job, self._keep(job, result))
 
-    def _keep(self, job: AcceptedJob, result: Result) -> JobEnd:
+    def _keep(self, job: ListedJob, result: Result) -> JobEnd:
         """Keep what a job left, and say how it ended: it failed if that can never be kept."""
         end = end_of(result, is_killed=job.is_killed)
         try:
-            self._files.keep(job.id, _saves(result, job.description))
+            self._files.keep(job.id, _saves(result, self._description(job)))
         except NotFound:
             raise
-        except (ServerAway, Refused) as error:
+        except (ServerAway, Refused, reliable.OutOfTime) as error:
             raise OutputsAway(str(error)) from error
         except Exception as error:
             self._not_kept[job.id] += 1
@@ -266,7 +322,7 @@ class Rounds:
             return replace(end, state=ArcState.FAILED, reason=f"outputs cannot be kept: {error}")
         return end
 
-    def _end(self, job: AcceptedJob, end: JobEnd) -> None:
+    def _end(self, job: ListedJob, end: JobEnd) -> None:
         assert end.state in ENDED
         self._files.keep(job.id, {})
         self._jobs.end(job.id, end)
@@ -274,7 +330,7 @@ class Rounds:
         log.info("job %s: %s %s", job.id, end.state, end.reason)
 
 
-def _end_by(error: GridbotError, job: AcceptedJob) -> JobEnd | None:
+def _end_by(error: GridbotError, job: ListedJob) -> JobEnd | None:
     """How a job ends by what the server says; None if that passes, or is not about the job."""
     if job.bot is not None:
         is_of_job = isinstance(error, NotFound)
