@@ -3,8 +3,9 @@
 import hashlib
 import io
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Self
 
 import psycopg
 import pytest
@@ -390,3 +391,26 @@ def test_each_minute_another_part_of_the_store_is_looked_at(
         stored(store, f"file {number}")
     step = timedelta(seconds=collector.PASS_SECONDS)
     assert sum(collector.run_once(conn, store, now + step * k) for k in range(256)) == 20
+
+
+class Ahead(datetime):
+    """The clock of a machine beside which that of its file store is late."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + collector.GRACE + timedelta(days=1)
+
+
+def test_the_clock_that_dates_files_says_how_old_they_are_and_not_the_machines(
+    conn: PostgresConnection, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(256):
+        (path := store.path(f"{first:02x}".ljust(64, "0"))).parent.mkdir()
+        path.touch()
+    (part := store.uploads / "part").touch()
+    monkeypatch.setattr(schedule, "datetime", Ahead)
+    settings = Settings(data=tmp_path)
+    assert settings.open_store() == store
+    assert (schedule.retain(settings, conn), schedule.purge(settings, conn)) == (0, 0)
+    assert len(list(store.root.glob("*/*"))) == 256
+    assert part.exists()

@@ -62,6 +62,7 @@ MAY_ENTER = {
 SHARED_WITH_SERVER = (
     "gridbot_client.protocol.", "gridbot_client.net.discovery.", "gridbot_client.terminal.",
     "gridbot_client.walls.", "gridbot_client.spans.", "gridbot_client.aws.",
+    "gridbot_client.filesystem.",
 )  # fmt: skip
 
 # Which of the server's other rooms, and of the modules beside them, each one may import.
@@ -127,6 +128,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "walls": set(),
         "backoff": set(),
         "spans": set(),
+        "filesystem": set(),
         "installation": set(),
         "terminal": set(),
         "quantities": set(),
@@ -137,7 +139,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "installation", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "host", "net", "pilot", "protocol", "storage"}
-        | {"spans", "walls"},
+        | {"filesystem", "spans", "walls"},
         "preferences": {"activity", "agent", "net", "protocol", "storage"},
         "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
         | {"friends", "walls", "work"},

@@ -17,11 +17,11 @@ import logging
 import os
 import shutil
 import stat
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from gridbot_client.filesystem import time_at
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.work import trees
 
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 _NEW = ".new-"  # how a file's name begins while it is written
-_STALE_SECONDS = 600.0  # without a write, after which the writer is taken for gone
+# Without a write, by the file system's clock, after which the writer is taken for gone.
+_STALE_SECONDS = 600.0
 # What open says of a link, of a file that was closed to its own user, and of a socket.
 _NO_FILE = {errno.ELOOP, errno.EACCES, errno.ENXIO}
 
@@ -121,7 +122,7 @@ class SharedCache:
 
     def _remove_stale(self) -> None:
         """Remove what pilots that are gone have left half written."""
-        now = time.time()
+        now = time_at(self._path)
         for used, _, name in self._found():
             # A time to come is none of a writer's either, and would keep the name for ever.
             if name.startswith(_NEW) and abs(now - used) > _STALE_SECONDS:

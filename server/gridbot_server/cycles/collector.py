@@ -29,7 +29,10 @@ _LAST = b"\xff" * 33  # above every hash
 
 
 def run_once(conn: Connection, store: Store, now: datetime) -> int:
-    """Collect one of 256 parts of the store, the next one each minute; return how many went."""
+    """Collect one of 256 parts of the store, the next one each minute; return how many went.
+
+    `now` is by the clock of the store.
+    """
     prefix = int(now.timestamp() / PASS_SECONDS) % 256
     return collect(conn, store, now, prefix)
 

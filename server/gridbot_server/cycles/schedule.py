@@ -142,7 +142,7 @@ def since_boot() -> float:
 def purge(settings: Settings, conn: db.PostgresConnection) -> int:
     """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
     store = settings.open_store()
-    removed = store.purge_partials(datetime.now(UTC))
+    removed = store.purge_partials(store.now())
     with conn.transaction():
         removed += conn.execute(SQL["purge_open"]).rowcount
         removed += conn.execute(SQL["purge_pilots"]).rowcount
@@ -159,7 +159,7 @@ def retain(settings: Settings, conn: db.PostgresConnection) -> int:
     deleted = retention.delete_kept_too_long(conn, days) if days else 0
     closed = growing.close_idle(conn)
     emptied = retention.remove_empty_groups(conn)
-    return closed + deleted + emptied + collector.run_once(conn, store, datetime.now(UTC))
+    return closed + deleted + emptied + collector.run_once(conn, store, store.now())
 
 
 def keep_store_record(settings: Settings) -> None:

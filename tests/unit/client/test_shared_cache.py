@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,18 +212,29 @@ def test_a_copy_in_progress_is_not_evicted_nor_is_anything_in_vain(
     assert {path.name for path in site.iterdir()} == names(held, content)
 
 
-@pytest.mark.parametrize("time", [1000, 1 << 40])
+@pytest.mark.parametrize("written", [1000, 1 << 40])
 def test_a_copy_that_nobody_writes_any_more_keeps_no_file_out(
-    tmp_path: Path, site: Path, time: int
+    tmp_path: Path, site: Path, written: int
 ) -> None:
     content = b"1" * 2 * MIB
     with in_the_middle(site, content, 4 * MIB):
         (half,) = site.iterdir()
-        os.utime(half, (time, time))
+        os.utime(half, (written, written))
         Pilot(tmp_path / "one", site, 4 * MIB).gets(content)
         assert {path.name for path in site.iterdir()} == names(content)
     two = Pilot(tmp_path / "two", site, 4 * MIB)
     assert (two.gets(content), two.downloads) == (content, 0)
+
+
+def test_a_pilot_whose_clock_is_ahead_of_the_file_systems_leaves_copies_in_progress(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, an_hour_on = b"1" * 2 * MIB, time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: an_hour_on)
+    with in_the_middle(site, content, 4 * MIB):
+        Pilot(tmp_path / "one", site, 4 * MIB).gets(content)
+        assert not names(content) & {path.name for path in site.iterdir()}
+    assert {path.name for path in site.iterdir()} == names(content)
 
 
 def test_a_file_that_one_owners_sources_gave_is_given_to_no_other(

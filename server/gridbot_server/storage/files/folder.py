@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from gridbot_client.filesystem import time_at
 from gridbot_server.storage.disk import sync_directory, write_atomically
 from gridbot_server.storage.files.partials import Partials
 from gridbot_server.storage.files.store import Content, Destination, Upload
@@ -89,6 +90,10 @@ class FolderStore(Partials):
             self._synced.add(final.parent.name)
         path.replace(final)
         sync_directory(final.parent)
+
+    def now(self) -> datetime:
+        """Return the present time by the file system's clock, which may be another machine's."""
+        return datetime.fromtimestamp(time_at(self.uploads), UTC)
 
     def old(self, prefix: int, before: datetime) -> Iterator[str]:
         """Yield the hashes that begin with this byte, of content stored before a time."""

@@ -101,6 +101,9 @@ class Store(Protocol):
         Raises HashMismatch after discarding what was sent.
         """
 
+    def now(self) -> datetime:
+        """Return the present time by the clock that dates what is here."""
+
     def purge_partials(self, now: datetime) -> int:
         """Delete the uploads of which nothing arrived for a day; return how many."""
 
