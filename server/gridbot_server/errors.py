@@ -34,6 +34,10 @@ class InvalidPolicy(RequestError, name="PolicyError"):
     """A policy does not parse or is no policy; `pretty` shows where."""
 
 
+class InvalidEnvelope(RequestError):
+    """What signs a submission does not hold: its signature, key, project or time."""
+
+
 class Unauthorized(RequestError):
     """The token is missing, unknown, expired or revoked."""
 
@@ -60,6 +64,10 @@ class Conflict(RequestError):
     """The thing is not in a state that allows this."""
 
     status = HTTPStatus.CONFLICT
+
+
+class SubmitKeyUsed(Conflict):
+    """A submission's key has made another BOT; `bot` says which."""
 
 
 class WrongOffset(Conflict):

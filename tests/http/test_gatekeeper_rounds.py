@@ -9,6 +9,7 @@ import stat
 import threading
 import tracemalloc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,19 @@ def jobs(network: LosesReplies, alice: Person, tmp_path: Path) -> Iterator[Jobs]
         yield Jobs(folder, url, alice.token)
 
 
+@contextmanager
+def fault(jobs: Jobs, column: str) -> Iterator[None]:
+    """Let the file of the jobs take no change of a column meanwhile."""
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        database.execute(
+            f"CREATE TRIGGER fault BEFORE UPDATE OF {column} ON job"
+            " BEGIN SELECT RAISE(ABORT, 'disk I/O error'); END"
+        )
+    yield
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        database.execute("DROP TRIGGER fault")
+
+
 def bots(site: Site) -> list[tuple[int, str]]:
     return site.conn.execute("SELECT id, submit_key FROM bot ORDER BY id").fetchall()
 
@@ -142,6 +156,46 @@ def test_a_lost_answer_of_the_server_makes_no_second_bot(
     assert [key for _, key in bots(site)] == [id]
 
 
+def test_a_bot_that_was_made_of_a_job_in_other_words_is_its_own(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.kept.move(id, ArcState.SUBMITTING)
+    with session_of(jobs.settings.server, jobs.account) as session:
+        fields = submission_fields(jobs.one(id).description, id, jobs.files.inputs(id))
+        made = session.submit(**fields, sandbox=1)
+    jobs.rounds.once()
+    assert (jobs.one(id).state, jobs.one(id).bot) == (ArcState.QUEUING, made.id)
+    assert bots(site) == [(made.id, id)]
+
+
+def test_an_input_that_cannot_be_read_lets_its_job_wait_and_no_other(
+    site: Site, jobs: Jobs
+) -> None:
+    id = jobs.accept()
+    jobs.send(id)
+    jobs.kept.move(id, ArcState.SUBMITTING)
+    place = jobs.files.inputs(id) / "run.sh"
+    aside = place.rename(place.with_name("aside"))
+    other = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert (jobs.one(id).state, jobs.one(other).state) == (ArcState.SUBMITTING, ArcState.QUEUING)
+    aside.rename(place)
+    jobs.later()
+    assert jobs.one(id).state is ArcState.QUEUING
+
+
+def test_inputs_stay_until_it_is_written_that_their_job_has_ended(site: Site, jobs: Jobs) -> None:
+    id = jobs.accept(f"{JOB}(memory=999999)(count=999999)")
+    jobs.send(id)
+    with fault(jobs, "ended"):
+        jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.SUBMITTING
+    assert (jobs.files.inputs(id) / "run.sh").is_file()
+    assert not jobs.files.outputs(id).exists()
+    jobs.later()
+    assert jobs.one(id).end.reason.startswith("cpus: ")
+    assert not jobs.files.inputs(id).exists()
+
+
 def test_outputs_are_fetched_whole_and_in_place_of_the_inputs(
     site: Site, jobs: Jobs, alice: Person
 ) -> None:
@@ -159,7 +213,8 @@ def test_outputs_are_fetched_whole_and_in_place_of_the_inputs(
     jobs.rounds.once()
     job = jobs.one(id)
     assert (job.state, job.end.exit_code) == (ArcState.FINISHED, 0)
-    shown = jobs.files.shown(id)
+    assert not jobs.files.inputs(id).exists()
+    shown = jobs.files.outputs(id)
     found = {str(path.relative_to(shown)): path.read_bytes()
              for path in shown.rglob("*") if path.is_file()}  # fmt: skip
     assert found == {"o": b"out", "a/b": b"\0"}
@@ -210,16 +265,10 @@ def test_jobs_wait_for_a_key_that_is_refused(site: Site, jobs: Jobs) -> None:
 
 def test_an_error_of_the_file_of_the_jobs_ends_none_of_them(site: Site, jobs: Jobs) -> None:
     id = jobs.accept("&(executable=/bin/a)")
-    with sqlite3.connect(jobs.folder / "jobs.db") as database:
-        database.execute(
-            "CREATE TRIGGER fault BEFORE UPDATE OF bot ON job"
-            " BEGIN SELECT RAISE(ABORT, 'disk I/O error'); END"
-        )
-    jobs.rounds.once()
+    with fault(jobs, "bot"):
+        jobs.rounds.once()
     assert (jobs.one(id).state, jobs.one(id).bot) == (ArcState.SUBMITTING, None)
     [(bot, _)] = bots(site)
-    with sqlite3.connect(jobs.folder / "jobs.db") as database:
-        database.execute("DROP TRIGGER fault")
     jobs.later()
     assert (jobs.one(id).bot, bots(site)) == (bot, [(bot, id)])
 

@@ -239,6 +239,7 @@ def test_an_envelope_that_no_client_would_take_is_refused(
     body = signed(site.conn, alice.id, submission(), **sealed)
     answer = alice("POST", "/api/v1/bots", json=body)
     assert answer.status_code == 400
+    assert answer.json["error"] == "InvalidEnvelope"
     assert answer.json["detail"].startswith(f"envelope.{min(sealed)}: ")
     assert why in answer.json["detail"]
 

@@ -96,6 +96,7 @@ def test_a_submit_key_does_not_stand_for_another_command(alice: Person) -> None:
     answer = alice("POST", "/api/v1/bots", json={**body, "command": ["rm", "{i}"]})
     assert answer.status_code == 409
     assert f"made BOT {bot}, which runs another thing" in answer.json["detail"]
+    assert (answer.json["error"], answer.json["bot"]) == ("SubmitKeyUsed", bot)
 
 
 def test_equal_submissions_that_race_make_one_bot(site: Site, alice: Person) -> None:

@@ -15,7 +15,7 @@ import requests
 
 from gridbot import reliable
 from gridbot.api.documents import Health
-from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
+from gridbot.api.errors import GridbotError, KeyUsed, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.backoff import BackOff
 from gridbot_client.net.discovery import Endpoint, proxies_for
 from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
@@ -198,7 +198,10 @@ def refusal(answer: requests.Response, url: str) -> GridbotError:
         return Refused(f"{url} rejects the key: {detail}; log in with another: gridbot login {url}")
     if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
         return ServerAway(detail, asked_seconds(answer))
-    return Refused(detail, str(body.get("error") or ""))
+    error, bot = str(body.get("error") or ""), body.get("bot")
+    if error == "SubmitKeyUsed" and isinstance(bot, int):
+        return KeyUsed(detail, error, bot)
+    return Refused(detail, error)
 
 
 def _should_have_body(answer: requests.Response) -> bool:

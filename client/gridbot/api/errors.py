@@ -11,6 +11,10 @@ class BadInput(GridbotError):
     """A file, row, template or option is invalid; nothing was sent."""
 
 
+class InputUnreadable(BadInput):
+    """An input file cannot be read now, or changes meanwhile; the call may work later."""
+
+
 class NotFound(GridbotError):
     """The server has no such BOT, job, output or key, or it belongs to another user."""
 
@@ -39,6 +43,14 @@ class ServerAway(GridbotError):
     def __init__(self, detail: str, retry_after: float = 0.0) -> None:
         super().__init__(detail)
         self.retry_after = retry_after
+
+
+class KeyUsed(Refused):
+    """The idempotency key has made another BOT, whose number is `bot`."""
+
+    def __init__(self, detail: str, error: str, bot: int) -> None:
+        super().__init__(detail, error)
+        self.bot = bot
 
 
 class PolicyError(Refused):

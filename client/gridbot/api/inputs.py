@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot.api.connection import Connection
-from gridbot.api.errors import BadInput, NotFound, Refused
+from gridbot.api.errors import BadInput, InputUnreadable, NotFound, Refused
 from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.results import OutputFile
 from gridbot.api.specs import InputSpec, SourcedSpec, Spec, name_there, placeholders_in
@@ -138,7 +138,7 @@ def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFi
         sha256, size = _hash(path)
         executable = executable or os.access(path, os.X_OK)
     except OSError as error:
-        raise BadInput(f"input {spec.source}: {error.strerror}") from None
+        raise InputUnreadable(f"input {spec.source}: {error.strerror}") from None
     except ProtocolError as error:
         raise BadInput(str(error)) from None
     return LocalFile(path, FileRef(name, sha256, size, executable))
@@ -233,7 +233,7 @@ def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
             yield offset
             continue
         if answer.status_code == 422:
-            raise BadInput(f"input {file.path}: changed during the upload; submit again")
+            raise InputUnreadable(f"input {file.path}: changed during the upload; submit again")
         body = answer.json()
         if "offset" not in body:
             raise Refused(f"input {file.path}: {body.get('detail', 'refused by the server')}")

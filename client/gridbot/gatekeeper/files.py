@@ -52,10 +52,9 @@ class JobFiles:
         """Where a job's inputs are, or will be."""
         return self._folder / id / "inputs"
 
-    def shown(self, id: str) -> Path:
-        """The directory that clients see: the outputs, once a job has ended."""
-        outputs = self._folder / id / "outputs"
-        return outputs if outputs.is_dir() else self.inputs(id)
+    def outputs(self, id: str) -> Path:
+        """Where a job's outputs are, or will be."""
+        return self._folder / id / "outputs"
 
     def free_bytes(self) -> int:
         """How much the disk has room for."""
@@ -100,8 +99,8 @@ class JobFiles:
         return [file.name for file in files if not (self.inputs(id) / file.name).is_file()]
 
     def keep(self, id: str, outputs: Mapping[str, Callable[[Path], object]]) -> None:
-        """Fetch outputs of a job, each by a call that writes it, in place of its inputs."""
-        target = self._folder / id / "outputs"
+        """Fetch outputs of a job, each by a call that writes it."""
+        target = self.outputs(id)
         if not target.is_dir():
             made = Path(tempfile.mkdtemp(dir=self._parts))
             try:
@@ -112,11 +111,13 @@ class JobFiles:
                 shutil.rmtree(made, ignore_errors=True)  # what was not renamed
         for folder in _up_to(target.parent, self._folder):
             sync_directory(folder)
+
+    def drop_inputs(self, id: str) -> None:
+        """Delete what clients sent for a job."""
         shutil.rmtree(self.inputs(id), ignore_errors=True)
 
-    def find(self, id: str, name: str) -> Path | None:
-        """A file or directory that clients see, by its path there; the root without any."""
-        folder = self.shown(id)
+    def find(self, folder: Path, name: str) -> Path | None:
+        """A file or directory in a job's directory, by its path there; the root without any."""
         try:
             found = folder / file_name(name, "file") if name else folder
         except ProtocolError:

@@ -216,7 +216,7 @@ class ArcRest:
             return self._receive(request, job, name)
         _only(request, "GET", "HEAD", "PROPFIND")
         request.content(_BODY_BYTES)
-        place = self._files.find(job.id, name)
+        place = self._files.find(self._shown(job), name)
         if place is None:
             raise RequestFault(HTTPStatus.NOT_FOUND, f"{name[:200]}: there is no such file")
         if request.method == "PROPFIND":
@@ -228,6 +228,11 @@ class ArcRest:
         files = [item.name for item in listed if not item.is_directory]
         folders = [item.name for item in listed if item.is_directory]
         return document(request, HTTPStatus.OK, "list", {"file": files, "dir": folders})
+
+    def _shown(self, job: AcceptedJob) -> Path:
+        """The directory that clients see: the outputs, once a job has ended."""
+        find = self._files.inputs if job.ended is None else self._files.outputs
+        return find(job.id)
 
     def _receive(self, request: ArcRequest, job: AcceptedJob, name: str) -> ArcAnswer:
         """Take a file that a job waits for; the same again, too, until it is submitted."""
@@ -263,7 +268,7 @@ class ArcRest:
 
     def _properties(self, request: ArcRequest, job: AcceptedJob, place: Path) -> ArcAnswer:
         root = Element("D:multistatus", {"xmlns:D": "DAV:"})
-        shown = self._files.shown(job.id)
+        shown = self._shown(job)
         below = self._files.listed(place) if request.depth != "0" else []
         here = [one(place)] if place.exists() else [Listed(place, "", True, 0, job.created)]
         for item in (*here, *below):

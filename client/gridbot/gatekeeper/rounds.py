@@ -16,7 +16,15 @@ from functools import partial
 from pathlib import Path
 
 from gridbot import reliable
-from gridbot.api.errors import BadInput, GridbotError, NotFound, Refused, ServerAway
+from gridbot.api.errors import (
+    BadInput,
+    GridbotError,
+    InputUnreadable,
+    KeyUsed,
+    NotFound,
+    Refused,
+    ServerAway,
+)
 from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
@@ -39,12 +47,11 @@ _JOB_PAUSES = BackOff(least=1.0, most=600.0)
 # A server lets nobody in from an address that shows a wrong key more often than each 10 s.
 _KEY_PAUSES = BackOff(least=1.0, most=60.0)
 # What a server calls a fault of a submission; others are of its owner, or pass.
-_OF_SUBMISSION = frozenset(("RequestError", "PolicyError", "Conflict", "TooLarge"))
-_OF_SIGNATURE = "envelope."  # begins what a server says of a key, or of our clock
+_OF_SUBMISSION = frozenset(("RequestError", "PolicyError", "TooLarge"))
 
 
-class OutputsAway(Exception):
-    """Outputs of a job cannot be fetched now."""
+class FilesAway(Exception):
+    """Files of a job cannot be read or fetched now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +292,14 @@ class Rounds:
                 return
             self._jobs.move(job.id, ArcState.SUBMITTING)
         fields = submission_fields(self._description(job), job.id, self._files.inputs(job.id))
-        bot = session.submit(**fields)
-        self._jobs.submitted(job.id, bot.id)
-        log.info("job %s is BOT %d", job.id, bot.id)
+        try:
+            bot = session.submit(**fields).id
+        except InputUnreadable as error:
+            raise FilesAway(str(error)) from error
+        except KeyUsed as error:  # by another version of this program, which wrote it otherwise
+            bot = error.bot
+        self._jobs.submitted(job.id, bot)
+        log.info("job %s is BOT %d", job.id, bot)
 
     def _follow(self, account: _Account, job: ListedJob, number: int) -> None:
         bot = account.session.bot(number)
@@ -313,7 +325,7 @@ class Rounds:
         except NotFound:
             raise
         except (ServerAway, Refused, reliable.OutOfTime) as error:
-            raise OutputsAway(str(error)) from error
+            raise FilesAway(str(error)) from error
         except Exception as error:
             self._not_kept[job.id] += 1
             if is_full(error) or self._not_kept[job.id] < MOST_FAILURES:
@@ -324,8 +336,8 @@ class Rounds:
 
     def _end(self, job: ListedJob, end: JobEnd) -> None:
         assert end.state in ENDED
-        self._files.keep(job.id, {})
         self._jobs.end(job.id, end)
+        self._files.drop_inputs(job.id)  # which a job needs that goes on, as after a crash
         self._not_kept.pop(job.id, None)
         log.info("job %s: %s %s", job.id, end.state, end.reason)
 
@@ -337,7 +349,7 @@ def _end_by(error: GridbotError, job: ListedJob) -> JobEnd | None:
     elif isinstance(error, Refused):
         if job.is_killed and error.error == "QuotaExceeded":  # so there is no BOT
             return JobEnd(ArcState.KILLED, "killed before it was submitted")
-        is_of_job = error.error in _OF_SUBMISSION and not str(error).startswith(_OF_SIGNATURE)
+        is_of_job = error.error in _OF_SUBMISSION
     else:
         is_of_job = isinstance(error, BadInput)
     return JobEnd(ArcState.FAILED, str(error)) if is_of_job else None

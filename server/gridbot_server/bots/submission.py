@@ -36,10 +36,12 @@ from gridbot_server.bots.validation import (
 )
 from gridbot_server.errors import (
     Conflict,
+    InvalidEnvelope,
     MissingFiles,
     ObjectNotFound,
     QuotaExceeded,
     RequestError,
+    SubmitKeyUsed,
     WrongOffset,
 )
 from gridbot_server.http.auth import Key
@@ -282,8 +284,9 @@ def _find(conn: PostgresConnection, owner: int, submit_key: str, draft: Draft) -
     if found is None:
         return None
     if _unsealed(found.manifest) != _unsealed(draft.manifest.text()):
-        raise Conflict(
-            f"the submit key {submit_key!r} made BOT {found.id}, which runs another thing"
+        raise SubmitKeyUsed(
+            f"the submit key {submit_key!r} made BOT {found.id}, which runs another thing",
+            bot=found.id,
         )
     return found.id
 
@@ -323,7 +326,7 @@ def _check_key(conn: PostgresConnection, key: Key, draft: Draft) -> None:
     if draft.signature is None:
         return
     if not is_good_key(conn, key.owner, bytes.fromhex(draft.manifest.owner_key)):
-        raise RequestError(
+        raise InvalidEnvelope(
             f"envelope.owner_key: {draft.manifest.owner_key} is not a signing key of"
             f" {key.owner_name}, or it was revoked; to make it known: gridbot key add"
         )

@@ -40,7 +40,7 @@ from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
 from gridbot_server.bots import gangs, known_answers
 from gridbot_server.bots.known_answers import Arguments, CheckedAnswers
-from gridbot_server.errors import InvalidPolicy, RequestError
+from gridbot_server.errors import InvalidEnvelope, InvalidPolicy, RequestError
 from gridbot_server.models.requests import Checkpoint, Envelope, File, Jobs, SubmissionRequest
 from gridbot_server.validators.spec import UnknownValidator, Validator
 from gridbot_server.validators.spec import parse as parse_validator
@@ -139,7 +139,7 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
         signature = binascii.a2b_base64(body.envelope.signature)
         key = bytes.fromhex(manifest.owner_key)
         if not verify(key, manifest_statement(manifest.text()), signature):
-            raise RequestError(
+            raise InvalidEnvelope(
                 "envelope.signature: it is not the owner key's over this submission's manifest"
             )
     if body.parts and not (signature and isinstance(jobs, list)):
@@ -346,11 +346,11 @@ def _sealed(envelope: Envelope | None, seal: Seal) -> Seal:
     if envelope is None:
         return seal
     if envelope.project != seal.project:
-        raise RequestError(f"envelope.project: {envelope.project} is not this project")
+        raise InvalidEnvelope(f"envelope.project: {envelope.project} is not this project")
     if envelope.expires <= seal.not_before:
-        raise RequestError(f"envelope.expires: {envelope.expires} is in the past")
+        raise InvalidEnvelope(f"envelope.expires: {envelope.expires} is in the past")
     if envelope.not_before > seal.not_before + 2 * CLOCK_ERROR_SECONDS:
-        raise RequestError(
+        raise InvalidEnvelope(
             f"envelope.not_before: {envelope.not_before} is more than a day ahead; is the clock of"
             " the machine that signed right?"
         )

@@ -23,6 +23,9 @@ class ErrorAnswer(ResponseModel):
     missing: tuple[str, ...] = ()
     """Of `MissingFiles`: SHA-256 of the input files that have not been uploaded."""
 
+    bot: int = 0
+    """Of `SubmitKeyUsed`: the BOT that the submit key has made."""
+
     jobs_total: int = 0
     """Where jobs are appended: how many the BOT has, which is the `offset` to go on from."""
 
