@@ -9,17 +9,16 @@ from dataclasses import asdict
 
 import click
 
-from gridbot.printing import table
+from scripts.claims import Claim, exit_code, shown
 
-from .inputs import inputs
-from .outputs import outputs
+from . import inputs, outputs
 
 _MB = 1_000_000
+_NAMES = (inputs.NAME, outputs.NAME)
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("names", metavar="[inputs|outputs]...", nargs=-1,
-                type=click.Choice(["inputs", "outputs"]))  # fmt: skip
+@click.argument("names", metavar="[inputs|outputs]...", nargs=-1, type=click.Choice(_NAMES))
 @click.option("--clients", type=click.IntRange(2, 16), default=8, help="That fetch the input.")
 @click.option("--input-mb", type=click.IntRange(1), default=20, help="Size of the input.")
 @click.option("--outputs", "jobs", type=click.IntRange(10), default=12, help="Jobs with an output.")
@@ -43,17 +42,17 @@ def command(
     """
     if full:
         clients, input_mb, jobs, output_mb = 8, 2000, 100, 100
-    claims = []
-    if not names or "inputs" in names:
-        claims += inputs(input_mb * _MB, clients)
-    if not names or "outputs" in names:
-        claims += outputs(jobs, output_mb * _MB)
+    claims = list[Claim]()
+    chosen = names or _NAMES
+    if inputs.NAME in chosen:
+        claims += inputs.play(input_mb * _MB, clients)
+    if outputs.NAME in chosen:
+        claims += outputs.play(jobs, output_mb * _MB)
     if as_json:
         print(json.dumps([asdict(claim) for claim in claims], indent=2))
     else:
-        rows = [(c.claim, c.goal, c.measured, "yes" if c.is_met else "NO") for c in claims]
-        print(table(("claim", "goal", "measured", "met"), rows))
-    sys.exit(0 if all(claim.is_met for claim in claims) else 1)
+        print(shown(claims))
+    sys.exit(exit_code(claims))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ from tests.system.batch_systems import open_folder
 from tests.system.deployment import NO_COPIES, Deployment, deployment, eventually
 
 from gridbot_server.storage.files.s3 import Bucket, BucketPlace
+from scripts.claims import Claim
 
-from .claim import Claim
 from .content import Content
 from .meter import Meter, meter
 
+NAME = "inputs"
 _STORE = "store.test"  # a name of the origin that the cache knows
 _PATIENCE_SECONDS = 900.0
 _URL_SECONDS = 6 * 3600
@@ -91,7 +92,7 @@ def _place(size: int, clients: int) -> Iterator[Place]:
         yield Place(server, store, cache, front, origin, content, content.sha256, clients, url)
 
 
-def inputs(size: int, clients: int) -> list[Claim]:
+def play(size: int, clients: int) -> list[Claim]:
     """Let all clients fetch it, while the server and a client are killed; then ask for a lie."""
     with _place(size, clients) as here:
         bot = _ran_through_kills(here)
@@ -104,17 +105,17 @@ def inputs(size: int, clients: int) -> list[Claim]:
         times = here.origin.passed / size
         return [
             Claim(
-                f"input, {shown}: from the server", "0 bytes",
+                NAME, f"{shown}: from the server", "0 bytes",
                 f"0 copies there; all its answers: {here.front.passed / 1000:.0f} kB"
                 if not copies else f"{copies} copies there",
                 not copies and here.front.passed < size,
             ),
             Claim(
-                f"input, {shown}: from the store, with squid between", "once",
+                NAME, f"{shown}: from the store, with squid between", "once",
                 f"{times:.4f} times", 1 <= times < 1.01,
             ),
             Claim(
-                "input: server and a client killed at the half", f"{clients} right answers",
+                NAME, "server and a client killed at the half", f"{clients} right answers",
                 f"{len(right) if is_right else 0}{_ends(server, bot)}",
                 is_right and len(right) == clients,
             ),
@@ -175,19 +176,18 @@ def _refusals(here: Place) -> Iterator[Claim]:
     ran = server.rows("SELECT FROM ended WHERE bot = ANY(%s) AND how = 'success'", bots)
     kept = here.kept(wrong)
     yield Claim(
-        "input of another hash: clients that refuse it", f"{here.clients}; no job runs",
+        NAME, "an input of another hash: clients that refuse it", f"{here.clients}; no job runs",
         f"{here.clients}; {len(ran)} jobs ran, {len(kept)} caches have it", not ran and not kept,
     )  # fmt: skip
     status = _sent_to_server(server, wrong)
     yield Claim(
-        "the same, sent to the server", "refused", f"HTTP {status}",
+        NAME, "the same, sent to the server", "refused", f"HTTP {status}",
         HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
         and not server.rows("SELECT FROM blob"),
     )  # fmt: skip
     is_taken = Bucket(BucketPlace.parse(here.store.url("lies")), SIGNER).takes_lies("lie")
-    yield Claim(
-        "the same, sent to the store", "refused", "taken" if is_taken else "refused", not is_taken
-    )
+    told = "taken" if is_taken else "refused"
+    yield Claim(NAME, "the same, sent to the store", "refused", told, not is_taken)
 
 
 def _sent_to_server(server: Deployment, sha256: str) -> int:

@@ -10,16 +10,16 @@ from tests.system.batch_systems import open_folder
 from tests.system.deployment import Deployment, deployment, eventually
 
 from gridbot_server.storage.files.s3 import Bucket, BucketPlace
-
-from .claim import Claim
+from scripts.claims import Claim
 
 _PATIENCE_SECONDS = 900.0
 _SWEEP_SECONDS = 600.0  # the goal, from the end of the URLs on
 _CLIENTS = 3
-_NAME = "big"
+NAME = "outputs"
+_FILE = "big"
 
 
-def outputs(jobs: int, size: int) -> list[Claim]:
+def play(jobs: int, size: int) -> list[Claim]:
     """Run jobs whose outputs go to the storage, a tenth of them twice, while parts are killed."""
     with (
         open_folder("store") as folder,
@@ -34,7 +34,7 @@ def outputs(jobs: int, size: int) -> list[Claim]:
         bots = {_submitted(server, jobs - twice, size, 1): jobs - twice}
         bots[_submitted(server, twice, size, 2)] = twice
         _killed_meanwhile(server, bots)
-        finals = {f"{bot}/{seq}/{_NAME}" for bot, count in bots.items() for seq in range(count)}
+        finals = {f"{bot}/{seq}/{_FILE}" for bot, count in bots.items() for seq in range(count)}
         eventually(lambda: _objects(store).keys() >= finals, _PATIENCE_SECONDS, "the final names")
         others = len(_objects(store)) - len(finals)
         seconds = _swept(server, store, finals)
@@ -43,20 +43,20 @@ def outputs(jobs: int, size: int) -> list[Claim]:
         left = found.keys() - finals
         return [
             Claim(
-                f"outputs, {jobs} x {size / 1e6:.0f} MB through kills: right under final names",
+                NAME, f"{jobs} x {size / 1e6:.0f} MB through kills: right under final names",
                 str(jobs), str(len(right)), len(right) == jobs,
             ),
             Claim(
-                f"outputs: objects under other names, {others} before the sweep", "0 in 600 s",
+                NAME, f"objects under other names, {others} before the sweep", "0 in 600 s",
                 f"{len(left)} after {seconds:.0f} s", others > len(finals) and not left,
             ),
         ]  # fmt: skip
 
 
 def _submitted(server: Deployment, jobs: int, size: int, quorum: int) -> int:
-    script = f'yes "$0" | head -c {size} > {_NAME}'
+    script = f'yes "$0" | head -c {size} > {_FILE}'
     return server.submit(
-        "--quorum", str(quorum), "--outputs-to", "lab", "--output", _NAME, "--range", f"0:{jobs}",
+        "--quorum", str(quorum), "--outputs-to", "lab", "--output", _FILE, "--range", f"0:{jobs}",
         "--max-output", f"{(size >> 20) + 1}MB",
         "--", "sh", "-c", script, "{}",
     )  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from scripts.claims import Claim
 
 from .direct import NAME as DIRECT
 from .direct import Comparison
@@ -15,17 +16,6 @@ from .urgent import NAME as URGENT
 from .urgent import Responses
 
 _FIRST_PILOT_SECONDS, _FIRST_URGENT_SECONDS = 2.0, 6.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One claim; `is_met` is None where there is a figure but no goal."""
-
-    scenario: str
-    claim: str
-    goal: str
-    measured: str
-    is_met: bool | None
 
 
 def of_outcome(found: Outcome, scenario: Scenario) -> Iterator[Claim]:

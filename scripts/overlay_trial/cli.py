@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from gridbot.printing import table
+from scripts.claims import Claim, exit_code, shown
 from scripts.grid_systems.cli import SYSTEMS, tried
 
 from . import claims, direct, many_grids, nat, urgent
 from .behind_nat import DELAY_SECONDS, LOSS
-from .claims import Claim
 from .direct import SHORT, Comparison, compare
 from .many_grids import Share
 from .measure import Outcome, play, tell
@@ -90,7 +90,7 @@ def trial(
                 found.add(name, here, direct_jobs if name == direct.NAME else jobs, seconds, plot)
     finally:  # also when somebody interrupts the next scenario
         found.show(as_json)
-    sys.exit(1 if any(claim.is_met is False for claim in found.claims) else 0)
+    sys.exit(exit_code(found.claims))
 
 
 @dataclass
@@ -154,7 +154,7 @@ class Found:
             print(
                 table(("scenario", "grid", "excluded", "pilots", "jobs"), map(_cells, self.shares))
             )
-        print(table(("scenario", "claim", "goal", "measured", "met"), map(_told, self.claims)))
+        print(shown(self.claims))
 
 
 def _document(found: Found) -> dict[str, Any]:
@@ -166,11 +166,6 @@ def _document(found: Found) -> dict[str, Any]:
         "grids": [asdict(share) for share in found.shares],
         "claims": [asdict(claim) for claim in found.claims],
     }
-
-
-def _told(claim: Claim) -> list[object]:
-    verdict = {True: "yes", False: "NO", None: ""}[claim.is_met]
-    return [claim.scenario, claim.claim, claim.goal, claim.measured, verdict]
 
 
 def _cells(share: Share) -> list[object]:

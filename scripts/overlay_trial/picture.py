@@ -9,8 +9,9 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
-from .slots import Life, at, curve
+from .slots import Curve, Life, at, curve
 
 _COLOURS = ("#2a7f9e", "#e0912f")  # told apart in grey, too
 
@@ -32,8 +33,21 @@ def draw(
     held = curve(pilots)
     steps = {moment for each in (*curves.values(), held) for moment, _ in each}
     moments = sorted({began, *steps})
-    seconds = [moment - began for moment in moments]
     figure, axes = plt.subplots(figsize=(8.0, 4.0), dpi=150)
+    _draw_slots(axes, curves, held, moments, began)
+    _mark(axes, {name: moment - began for name, moment in submitted.items()}, slots)
+    _finish(axes, slots)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _draw_slots(
+    axes: Axes, curves: Mapping[str, Curve], held: Curve, moments: Sequence[float], began: float
+) -> None:
+    """Stack the BOTs' jobs on each other, and draw the pilots as a line over them."""
+    seconds = [moment - began for moment in moments]
     below = [0] * len(moments)
     for (name, each), colour in zip(curves.items(), _COLOURS, strict=True):
         above = [low + at(each, moment) for low, moment in zip(below, moments, strict=True)]
@@ -41,30 +55,24 @@ def draw(
             seconds, below, above, step="post", color=colour, lw=0, label=f"{name} BOT's jobs"
         )
         below = above
-    axes.step(
-        seconds,
-        [at(held, moment) for moment in moments],
-        where="post",
-        color="#1b3a57",
-        lw=1.3,
-        label="pilots",
-    )
-    for name, moment in submitted.items():
-        axes.axvline(moment - began, color="#888888", lw=0.9, ls="--")
+    pilots = [at(held, moment) for moment in moments]
+    axes.step(seconds, pilots, where="post", color="#1b3a57", lw=1.3, label="pilots")
+
+
+def _mark(axes: Axes, submitted: Mapping[str, float], slots: int) -> None:
+    """Mark when each BOT was submitted, above the slots."""
+    for name, second in submitted.items():
+        axes.axvline(second, color="#888888", lw=0.9, ls="--")
         axes.annotate(
-            f"{name} BOT\nsubmitted",
-            (moment - began, slots + 0.2),
-            xytext=(3, 0),
-            textcoords="offset points",
-            fontsize=8,
-        )
+            f"{name} BOT\nsubmitted", (second, slots + 0.2),
+            xytext=(3, 0), textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+
+
+def _finish(axes: Axes, slots: int) -> None:
     axes.set_xlabel("seconds since the first submission")
     axes.set_ylabel("slots")
     axes.set_xlim(left=-2)
     axes.set_ylim(0, slots + 1.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right", ncols=3, fontsize=8)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
