@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
-import tomllib
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -17,47 +13,17 @@ from gridbot.api.errors import BadInput, GridbotError
 from gridbot.commands.options import as_json, print_json, say
 from gridbot.printing import table
 from gridbot_client.protocol.fields import is_sha256
-from gridbot_client.quantities import SIZE, Quantity, seconds
 from gridbot_client.terminal import printable
 from gridbot_overlay import checks, rounds, status
 from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one
+from gridbot_overlay.cli_add import add
+from gridbot_overlay.cli_options import TIME, with_folder
 from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.decide.model import Grid
-from gridbot_overlay.decide.money import PERIODS
 from gridbot_overlay.folder import OverlayFolder
-from gridbot_overlay.submitters import KINDS
-
-R = TypeVar("R")
 
 _FIRST_GRID = "gridbot overlay add KIND NAME"
-_SHAPE_OPTIONS = ("nodes", "cpus", "memory_mb", "gpus", "walltime_seconds", "idle_seconds")
-_LIMIT_OPTIONS = (
-    "max_queued", "max_running", "submits_per_minute", "budget_pilot_hours", "budget",
-    "budget_period",
-)  # fmt: skip
-_KINDS = ", ".join(sorted(KINDS))
-
-
-# overlay.toml holds whole seconds.
-_TIME = Quantity("time", lambda text: round(seconds(text)), least=1)
-
-
-def with_folder(command: Callable[..., R]) -> Callable[..., R]:
-    """Add --data to a command, and pass it the overlay's folder."""
-
-    @click.option(
-        "--data",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="Folder of the overlay, with overlay.toml."
-        "  [default: overlay in GRIDBOT_DATA; /var/lib/gridbot if root; or ~/.local/share/gridbot]",
-    )
-    @functools.wraps(command)
-    def call(data: Path | None, **options: Any) -> R:
-        return command(OverlayFolder.at(data), **options)
-
-    return call
 
 
 @click.group()
@@ -73,122 +39,7 @@ def overlay() -> None:
     """
 
 
-@overlay.command(
-    help=f"Add the grid NAME of KIND to overlay.toml.  Submits nothing.\n\nKIND is one of {_KINDS}."
-)
-@click.argument("kind", metavar="KIND", type=click.Choice(sorted(KINDS)))
-@click.argument("name")
-@click.option("--cpus", type=int, metavar="N", help="CPU cores per pilot.  [default: 1]")
-@click.option(
-    "--memory", "memory_mb", metavar="SIZE", type=SIZE, help="Memory per pilot.  [default: 2GB]"
-)
-@click.option(
-    "--nodes", type=int, metavar="N",
-    help="Nodes per pilot, each with --cpus and --memory; Slurm only.  [default: 1]",
-)  # fmt: skip
-@click.option("--gpus", type=int, metavar="N", help="GPUs per pilot.  [default: 0]")
-@click.option(
-    "--walltime",
-    "walltime_seconds",
-    metavar="TIME",
-    type=_TIME,
-    help="Walltime per pilot, such as 30m or 4h.  [default: 1h]",
-)
-@click.option(
-    "--idle",
-    "idle_seconds",
-    metavar="TIME",
-    type=_TIME,
-    help="A pilot without work exits after this time at the latest.  [default: 60s]",
-)
-@click.option("--max-queued", type=int, metavar="N", help="Queued pilots.  [default: 10]")
-@click.option(
-    "--max-running", type=int, metavar="N", help="Running and queued pilots.  [default: 100]"
-)
-@click.option(
-    "--submits-per-minute", type=int, metavar="N", help="Submissions per minute.  [default: 30]"
-)
-@click.option(
-    "--budget",
-    "budget_pilot_hours",
-    metavar="HOURS",
-    type=float,
-    help="Pilot-hours in all.  [default: no limit]",
-)
-@click.option(
-    "--price", metavar="MONEY", type=float,
-    help="What a pilot costs for an hour, in any currency.  [default: nothing]",
-)  # fmt: skip
-@click.option(
-    "--price-per-core-hour", metavar="MONEY", type=float, help="The same of each of its cores."
-)
-@click.option(
-    "--money-budget", "budget", metavar="MONEY", type=float,
-    help="Money that pilots may cost.  [default: no limit]",
-)  # fmt: skip
-@click.option(
-    "--budget-period", type=click.Choice(list(PERIODS)),
-    help="Time for which --money-budget is.  [default: ever]",
-)  # fmt: skip
-@click.option(
-    "--dedicated", "is_dedicated", is_flag=True, help="Pilots of this grid are never preempted."
-)
-@click.option(
-    "--python", metavar="COMMAND", help="Python on the nodes, 3.11 or newer.  [default: python3]"
-)
-@click.option(
-    "--scratch",
-    metavar="DIR",
-    help="Scratch directory on the nodes, expanded there.  [default: ${TMPDIR:-/tmp}]",
-)
-@click.option(
-    "--shared-cache", metavar="DIR",
-    help="Folder that all nodes see: what one pilot has fetched, the others copy from it."
-    "  [default: none]",
-)  # fmt: skip
-@click.option(
-    "--setup",
-    multiple=True,
-    metavar="LINE",
-    help="Shell line to run first on the node, such as: module load python.  Repeatable.",
-)
-@click.option(
-    "--owner",
-    "owners",
-    multiple=True,
-    metavar="NAME",
-    help="Also run the BOTs of this user; * for all users.  Repeatable."
-    "  [default: operators' BOTs only]",
-)
-@click.option(
-    "--directive",
-    "directives",
-    multiple=True,
-    metavar="OPTION",
-    help="Option of the batch system, passed unchanged, such as --partition=long.  Repeatable.",
-)
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Option of this kind of grid; VALUE is TOML or a string.  Repeatable.",
-)
-@with_folder
-def add(
-    folder: OverlayFolder, kind: str, name: str, options: tuple[str, ...], **given: Any
-) -> None:
-    """Add the grid NAME of KIND to overlay.toml.  Submits nothing."""
-    own = dict(map(_option, options))
-    folder.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
-    click.echo(f"added {name} to {folder.settings_path}; next: gridbot overlay check {name}")
-    try:
-        pinned = folder.pins(folder.settings())
-    except GridbotError as error:
-        say(f"the keys that pilots trust are pinned at the first round: {error}")
-    else:
-        click.echo(f"pilots run what project key {pinned.project_key} signed, and BOTs signed by:")
-        click.echo("\n".join(pinned.owners))
+overlay.add_command(add)
 
 
 @overlay.command()
@@ -247,7 +98,7 @@ def edit(folder: OverlayFolder) -> None:
     help="Also send one short pilot to each grid.  It examines its node and leaves.",
 )  # fmt: skip
 @click.option(
-    "--wait", metavar="TIME", type=_TIME, default="10m", show_default=True,
+    "--wait", metavar="TIME", type=TIME, default="10m", show_default=True,
     help="Cancel a probe that has not ended after this time.",
 )  # fmt: skip
 @as_json
@@ -344,7 +195,7 @@ def resume(folder: OverlayFolder, name: str) -> None:
 @click.option(
     "--interval",
     metavar="TIME",
-    type=_TIME,
+    type=TIME,
     default="15s",
     show_default=True,
     help="Time between two rounds.",
@@ -374,37 +225,6 @@ def _tell_plan(planned: Plan) -> None:
 
 def _told(line: str) -> None:
     say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}")
-
-
-def _is_given(item: tuple[str, Any]) -> bool:
-    """True if an option was given; 0 counts as given."""
-    _, value = item
-    return value is not None and value is not False and value != ()
-
-
-def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Sort options into the tables of overlay.toml."""
-    parts: dict[str, dict[str, Any]] = {"shape": {}, "limits": {}}
-    grid: dict[str, Any] = {"kind": kind}
-    for key, value in given.items():
-        if key in _SHAPE_OPTIONS:
-            parts["shape"][key] = value
-        elif key in _LIMIT_OPTIONS:
-            parts["limits"][key] = value
-        else:
-            grid[key] = list(value) if isinstance(value, tuple) else value
-    return {**grid, **parts, "options": own}
-
-
-def _option(text: str) -> tuple[str, Any]:
-    key, is_given, value = text.partition("=")
-    if not is_given:
-        raise BadInput(f"--option {text}: expected KEY=VALUE")
-    try:
-        read = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
-        return key, value
-    return key, read["value"] if len(read) == 1 else value
 
 
 def _grid_row(grid: Grid) -> dict[str, Any]:

@@ -209,7 +209,9 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "folder": {"act", "decide", "pilot", "settings", "submitters"},
         "rounds": {"act", "decide", "folder", "pilot", "settings"},
         "checks": {"act", "decide", "folder", "settings", "submitters"},
-        "cli": {"act", "checks", "decide", "folder", "rounds", "status", "submitters"},
+        "cli_options": {"folder"},
+        "cli_add": {"cli_options", "decide", "folder", "submitters"},
+        "cli": {"act", "checks", "cli_add", "cli_options", "decide", "folder", "rounds", "status"},
     },
     "gridbot_policies": {
         "examples": set(),
