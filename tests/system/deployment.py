@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from tests.process_tree import kill_tree, signal_tree
 from tests.system.bare_client import BareClient
 
 import gridbot
@@ -132,10 +133,9 @@ class Deployment:
 
     def crash(self) -> None:
         """End every process of the server at once, as a power failure does."""
-        supervisor = psutil.Process(self.supervisor)
-        for process in [supervisor, *supervisor.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):  # ended with its parent
-                process.kill()
+        supervisor = self.supervisor
+        assert supervisor is not None
+        signal_tree(supervisor)
 
     @property
     def supervisor(self) -> int | None:
@@ -223,14 +223,7 @@ class Deployment:
 
     def kill_client(self, name: str) -> None:
         """Kill a client and what it runs."""
-        process = self._clients.pop(name)
-        if process.poll() is None:
-            below = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
-            for child in below:
-                with suppress(psutil.NoSuchProcess):  # it ends by itself, too
-                    child.kill()
-        process.wait()
+        kill_tree(self._clients.pop(name))
 
     # ------------------------------------------------------------------------------- users
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import requests
+from tests.process_tree import kill_tree
 from tests.system.batch_systems import need
 from tests.system.deployment import eventually, free_port
 
@@ -113,15 +113,9 @@ class NginxFront:
 
     def kill(self) -> None:
         """End all its processes at once."""
-        if self.process is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            master = psutil.Process(self.process.pid)
-            for process in (master, *master.children(recursive=True)):
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self.process.wait()
-        self.process = None
+        if self.process is not None:
+            kill_tree(self.process)
+            self.process = None
 
 
 def _named(server: str, options: str) -> str:

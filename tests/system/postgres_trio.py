@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
+from tests.process_tree import kill_tree, signal_tree
 from tests.system.deployment import eventually, free_port
 
 from gridbot_server.supervision.postgres import service_account
@@ -106,19 +106,13 @@ class Node:
 
     def signal(self, number: int) -> None:
         """Send a signal to all its processes at once."""
-        if self.process is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            master = psutil.Process(self.process.pid)
-            for process in (master, *master.children(recursive=True)):
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
+        if self.process is not None:
+            signal_tree(self.process.pid, number)
 
     def end(self) -> None:
         """Let nothing of it be left."""
-        self.signal(signal.SIGKILL)
         if self.process is not None:
-            self.process.wait()
+            kill_tree(self.process)
             self.process = None
 
 

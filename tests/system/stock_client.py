@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
+from tests.process_tree import kill_tree
 from tests.system.deployment import Deployment, eventually, free_port
 
 _OPTIONS = """<cc_config>
@@ -76,15 +76,8 @@ class StockClient:
 
     def kill(self) -> None:
         """Let it crash, with all that it runs."""
-        if (process := self._process) is None:
-            return
-        is_there = process.poll() is None
-        below = psutil.Process(process.pid).children(recursive=True) if is_there else []
-        process.kill()
-        process.wait()
-        for child in below:
-            if child.is_running():
-                child.kill()
+        if self._process is not None:
+            kill_tree(self._process)
 
     @property
     def log(self) -> str:

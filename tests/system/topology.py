@@ -6,16 +6,15 @@ All of it is on this machine, as processes; each part can be killed and started 
 from __future__ import annotations
 
 import hashlib
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import requests
 from tests.object_store import ENVIRONMENT, ObjectStore, object_store
+from tests.process_tree import kill_tree
 from tests.system.deployment import NO_COPIES, Deployment, deployment, eventually
 from tests.system.nginx_front import NginxFront
 
@@ -39,11 +38,7 @@ class Database:
     def kill(self) -> None:
         """End all its processes at once."""
         assert self.process is not None
-        master = psutil.Process(self.process.pid)
-        for process in (master, *master.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        kill_tree(self.process)
 
 
 @dataclass

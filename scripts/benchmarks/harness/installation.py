@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
+from tests.process_tree import kill_tree
 
 from gridbot import Session, connect
 from gridbot_server.settings import Settings
@@ -139,12 +139,12 @@ class Installation:
 
     def kill_client(self, name: str) -> None:
         """Kill a client and what it runs, as if its machine had lost power."""
-        _kill(self._clients.pop(name))
+        kill_tree(self._clients.pop(name))
 
     def kill_server(self) -> None:
         """Kill all processes of the server, its database's included."""
         assert self._server is not None, "it was started"
-        _kill(self._server)
+        kill_tree(self._server)
         (self.data / "endpoint.json").unlink()
 
     def check_clients(self) -> None:
@@ -199,16 +199,6 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started."""
-    below = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for child in below:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    process.wait()
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
