@@ -20,6 +20,7 @@ from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Stor
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
 
 _MOST_NAME = 100  # characters of the project's name
+_CLIENT_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,2})(?:\.([0-9]{1,2}))?")
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 MOST_TRANSITIONERS = 16  # of a machine: each has connections of its own
 
@@ -41,6 +42,7 @@ class Settings:
     sign_on_submit: bool = False  # the server signs what its operator submits
     public_page: bool = False  # the console shows everybody what the project computes
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
+    min_client_version: str = ""  # of BOINC clients that are given work, as "7.20.5"; "": any
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     mail_relay: str | None = None  # HOST:PORT that takes mail for people; None = none is sent
     mail_from: str = "gridbot@localhost"  # the sender of that mail
@@ -90,6 +92,18 @@ class Settings:
     def dsn_or_embedded(self) -> str:
         """The connection string of the database in use."""
         return self.dsn or embedded.dsn(self.data)
+
+    @property
+    def least_client_version(self) -> tuple[int, int, int]:
+        """The version that `min_client_version` names; zeros for any.  Raises SettingsError."""
+        if not self.min_client_version:
+            return 0, 0, 0
+        if (found := _CLIENT_VERSION.fullmatch(self.min_client_version)) is None:
+            raise SettingsError(
+                f"min_client_version must be MAJOR.MINOR or MAJOR.MINOR.RELEASE, such as 7.20.5,"
+                f" not {self.min_client_version!r}"
+            )
+        return int(found[1]), int(found[2]), int(found[3] or 0)
 
     @property
     def allowed_networks(self) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:
@@ -273,7 +287,7 @@ def _check(settings: Settings) -> None:
         split_bind(settings.mail_relay)
     if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", settings.mail_from):
         raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
-    _ = settings.allowed_networks, settings.allowed_endpoints
+    _ = settings.allowed_networks, settings.allowed_endpoints, settings.least_client_version
     _check_openid(settings)
     _check_tracing(settings)
     if settings.files_url is not None:

@@ -57,6 +57,7 @@ def config() -> Response:
             project.master_url(settings),
             platforms,
             has_account_creation=settings.boinc_accounts,
+            least_version=settings.least_client_version,
         )
     return xml(pages.project_config(found))
 

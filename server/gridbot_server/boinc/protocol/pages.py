@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.credit.markup import block, element, escape, flag
+from gridbot_server.credit.markup import block, element, escape, flag, given
 
 # Clients read the master page in pieces of that length.
 _MOST_LINE = 255
@@ -58,10 +58,12 @@ class ProjectConfig:
     has_account_creation: bool = True
     min_password_length: int = 6
     is_stopped: bool = False  # the scheduler; this page still answers
+    least_version: tuple[int, int, int] = (0, 0, 0)  # of clients that are given work
 
 
 def project_config(config: ProjectConfig) -> str:
     """The answer of `get_project_config.php`."""
+    major, minor, release = config.least_version
     return block(
         "project_config",
         element("name", config.name),
@@ -70,6 +72,7 @@ def project_config(config: ProjectConfig) -> str:
         element("min_passwd_length", config.min_password_length),
         element("web_stopped", 0),
         element("sched_stopped", int(config.is_stopped)),
+        given("min_client_version", 10_000 * major + 100 * minor + release),
         flag("account_creation_disabled", not config.has_account_creation),
         flag("client_account_creation_disabled", not config.has_account_creation),
         block(

@@ -29,6 +29,7 @@ class Project:
     names: Names
     chain: Chain
     delay_seconds: int = 6  # between two requests of a client for work
+    least_version: tuple[int, int, int] = (0, 0, 0)  # of a client that is given work
     offers: Offers = field(init=False)
     places: Places = field(init=False)  # where clients fetch and leave files
     gui_urls: tuple[GuiUrl, ...] = field(init=False)  # what the client's manager offers
@@ -81,4 +82,5 @@ def load(conn: Connection, settings: Settings) -> Project:
         Names(bytes.fromhex(found["boinc_names"])),
         Chain.from_text(found["boinc_chain"]),
         settings.boinc_delay_seconds,
+        settings.least_client_version,
     )

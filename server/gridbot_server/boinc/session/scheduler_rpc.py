@@ -78,7 +78,7 @@ class SchedulerRpc:
     @property
     def takes_work(self) -> bool:
         """Whether there may be work in the reply."""
-        refuses = self.request.client.refuses_work or self.is_too_soon
+        refuses = self.request.client.refuses_work or self.is_too_soon or self.is_too_old
         return self.turn.takes_work and not refuses
 
     @property
@@ -87,6 +87,11 @@ class SchedulerRpc:
         number = request_number(self.request, self.client.id)
         least = self.project.delay_seconds - _TOLERATED_SECONDS
         return number > 0 and self.client.silent_seconds < least
+
+    @property
+    def is_too_old(self) -> bool:
+        """Whether the client's version is given no work."""
+        return self.request.client.version < self.project.least_version
 
 
 def begin(
@@ -229,6 +234,8 @@ def _reply(
     project, request, client = rpc.project, rpc.request, rpc.client
     is_idle = not (assignments or rpc.said.holding)
     delay = max(float(rpc.project.delay_seconds), given.next_request_seconds)
+    if rpc.is_too_old and is_idle:  # one that has jobs brings them in time
+        delay = reply.DAY_SECONDS
     return SchedulerReply(
         project.title,
         master_url=project.master_url,
@@ -272,10 +279,20 @@ def _messages(rpc: SchedulerRpc, given: ReplyParts) -> tuple[Message, ...]:
     said = [Message(given.message)] if given.message else []
     if rpc.is_too_soon:
         said.append(Message(f"no work: asked again within {rpc.project.delay_seconds} s"))
+    if rpc.is_too_old:
+        said.append(Message(_too_old(rpc.project.least_version), is_notice=True))
     if rpc.project.chain.is_foreign(rpc.request.code_sign_key):
         text = "This client trusts another project's key. To fix, remove and add this project."
         said.append(Message(text, is_notice=True))
     return tuple(said)
+
+
+def _too_old(least: tuple[int, int, int]) -> str:
+    """The sentence of BOINC's own scheduler, and the version that would do."""
+    return (
+        "Your BOINC client software is too old.  Please install the current version."
+        f"  This project gives work to version {'.'.join(map(str, least))} and later."
+    )
 
 
 def _acks(rpc: SchedulerRpc, given: ReplyParts) -> tuple[str, ...]:
