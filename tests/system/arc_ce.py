@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.system.arc_certificates import make_certificates
 from tests.system.batch_systems import call, end, need
 from tests.system.deployment import eventually, free_port
 
@@ -71,10 +71,11 @@ def arc_ce(folder: Path) -> Iterator[ArcCE]:
     """Start an A-REX in a folder that all may enter; nothing of it is left running."""
     need("arcctl arched", PACKAGES)
     made = ArcCE(folder, free_port())
-    for name in ("session", "control", "authorities"):
+    for name in ("session", "control"):
         (folder / name).mkdir()
     (folder / "session").chmod(0o755)
-    _make_certificates(folder)
+    make_certificates(folder)
+    _join_user(folder)
     # A-REX would make a group of its own, which takes minutes of CPU time and outlives it.
     group = ("-algorithm", "DH", "-pkeyopt", "group:ffdhe2048")  # RFC 7919
     call("openssl", "genpkey", "-genparam", *group, "-out", str(folder / "control/dhparam.pem"))
@@ -91,14 +92,8 @@ def arc_ce(folder: Path) -> Iterator[ArcCE]:
         end(folder / "arex.pid")
 
 
-def _make_certificates(folder: Path) -> None:
-    make = ("arcctl", "test-ca", "--ca-dir", str(folder / "authorities"))
-    for words in (
-        ("init", "-f"),
-        ("hostcert", "-n", "localhost", "-f"),
-        ("usercert", "-n", "u", "-f"),
-    ):
-        subprocess.run([*make, *words], cwd=folder, check=True, capture_output=True)
+def _join_user(folder: Path) -> None:
+    """Write the user's certificate and key into one file."""
     parts = [folder / "client-u-cert.pem", folder / "client-u-key.pem"]
     together = folder / "user.pem"
     together.touch(mode=0o600)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.system.arc_certificates import make_certificates
 from tests.system.batch_systems import call, need
 from tests.system.deployment import GRIDBOT, Deployment, eventually, free_port, patience
 
@@ -102,19 +103,9 @@ class Gatekeeper:
 def gatekeeper(running: Deployment, folder: Path) -> Iterator[tuple[Gatekeeper, ArcUser]]:
     """Start a gatekeeper that knows one user, whose jobs are the operator's."""
     need(_PROGRAMS, PACKAGES)
-    home, authorities = folder / "home", folder / "authorities"
-    for path in (home, authorities):
-        path.mkdir()
-    make = ("arcctl", "test-ca", "--ca-dir", str(authorities))
-    for words in (
-        ("init", "-f"),
-        ("hostcert", "-n", "localhost", "-f"),
-        ("usercert", "-n", "u", "-f"),
-    ):
-        subprocess.run(
-            [*make, *words], cwd=folder, check=True, capture_output=True, timeout=patience(120.0)
-        )
-    user = ArcUser(home, authorities)
+    home = folder / "home"
+    home.mkdir()
+    user = ArcUser(home, make_certificates(folder))
     own = {
         "X509_USER_CERT": folder / "client-u-cert.pem",
         "X509_USER_KEY": folder / "client-u-key.pem",

@@ -14,7 +14,8 @@ from gridbot import reliable
 from gridbot.api.connection import patiently
 from gridbot.api.documents import LiveReplicas, LogLine
 from gridbot.api.errors import ServerAway
-from gridbot_client.protocol.messages import LOG_TAIL_BYTES, MAX_LIVE_POSITIONS, STREAMS
+from gridbot_client.protocol.fields import STREAMS
+from gridbot_client.protocol.messages import LOG_TAIL_BYTES, MAX_LIVE_POSITIONS
 
 _LOOK_SECONDS = 0.7
 _OVERLAP_BYTES = 512  # by which the end of a long log is joined to what was read of it

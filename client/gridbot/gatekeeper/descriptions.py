@@ -11,9 +11,8 @@ from typing import Any
 from gridbot.api.errors import BadInput
 from gridbot.api.submission import checked
 from gridbot.rsl.values import literal
-from gridbot_client.protocol.fields import ProtocolError, file_name
+from gridbot_client.protocol.fields import STREAMS, ProtocolError, file_name
 from gridbot_client.protocol.manifest import Manifest, Resources
-from gridbot_client.protocol.output_names import STREAMS
 
 QUEUE = "gridbot"  # the only one
 GROUP = "arc"  # of the BOTs

@@ -21,12 +21,15 @@ _CAPABILITIES = [
 
 
 def service(base: str) -> Mapping[str, Any]:
-    """The service at an URL: one endpoint, one queue, one kind of machines."""
-    host = urlsplit(base).hostname or ""
-    own = {"@xmlns": NAMESPACE}
+    """The service at a URL: one endpoint, one queue, one kind of machines."""
+    host = _host(base)
+
+    def urn(kind: str, name: str) -> str:
+        return f"urn:ogf:{kind}:{host}:{name}"
+
     endpoint = {
         "@BaseType": "Endpoint",
-        "ID": f"urn:ogf:ComputingEndpoint:{host}:arcrest",
+        "ID": urn("ComputingEndpoint", "arcrest"),
         "URL": base,
         "Capability": _CAPABILITIES,
         "Technology": "rest",
@@ -38,34 +41,34 @@ def service(base: str) -> Mapping[str, Any]:
         "ServingState": "production",
         "JobDescription": ["emies:adl", "nordugrid:xrsl"],
     }
+    environment = {
+        "@BaseType": "Resource",
+        "ID": urn("ExecutionEnvironment", QUEUE),
+        "OSFamily": "linux",
+        "ConnectivityIn": "false",
+        "ConnectivityOut": "false",
+    }
     share = {
         "@BaseType": "Share",
-        "ID": f"urn:ogf:ComputingShare:{host}:{QUEUE}",
+        "ID": urn("ComputingShare", QUEUE),
         "Name": QUEUE,
         "MappingQueue": QUEUE,
         "ServingState": "production",
         "MaxSlotsPerJob": MOST_SLOTS,
         "Associations": {
-            "ComputingEndpointID": f"urn:ogf:ComputingEndpoint:{host}:arcrest",
-            "ExecutionEnvironmentID": f"urn:ogf:ExecutionEnvironment:{host}:{QUEUE}",
+            "ComputingEndpointID": endpoint["ID"],
+            "ExecutionEnvironmentID": environment["ID"],
         },
-    }
-    environment = {
-        "@BaseType": "Resource",
-        "ID": f"urn:ogf:ExecutionEnvironment:{host}:{QUEUE}",
-        "OSFamily": "linux",
-        "ConnectivityIn": "false",
-        "ConnectivityOut": "false",
     }
     manager = {
         "@BaseType": "Manager",
-        "ID": f"urn:ogf:ComputingManager:{host}:gridbot",
+        "ID": urn("ComputingManager", "gridbot"),
         "ProductName": "gridbot",
         "ExecutionEnvironments": {"ExecutionEnvironment": environment},
     }
     computing = {
         "@BaseType": "Service",
-        "ID": f"urn:ogf:ComputingService:{host}:arex",
+        "ID": urn("ComputingService", "arex"),
         "Capability": _CAPABILITIES,
         "Type": "org.nordugrid.arex",
         "QualityLevel": "production",
@@ -73,23 +76,18 @@ def service(base: str) -> Mapping[str, Any]:
         "ComputingShare": share,
         "ComputingManager": manager,
     }
-    return {
-        "Domains": {
-            **own,
-            "AdminDomain": {"Name": host, "Services": {"ComputingService": computing}},
-        }
-    }
+    domain = {"Name": host, "Services": {"ComputingService": computing}}
+    return {"Domains": {"@xmlns": NAMESPACE, "AdminDomain": domain}}
 
 
 def activity(base: str, job: AcceptedJob) -> Mapping[str, Any]:
     """What is known of a job; what is not yet known is left out."""
-    host = urlsplit(base).hostname or ""
     wanted, end = job.description, job.end
     told: dict[str, Any] = {
         "@xmlns": NAMESPACE,
         "@BaseType": "Activity",
         "@CreationTime": _time(job.created),
-        "ID": f"urn:caid:{host}:org.nordugrid.arcrest:{job.id}",
+        "ID": f"urn:caid:{_host(base)}:org.nordugrid.arcrest:{job.id}",
         "IDFromEndpoint": f"urn:idfe:{job.id}",
         "Name": wanted.name,
         "Type": "single",
@@ -112,6 +110,10 @@ def activity(base: str, job: AcceptedJob) -> Mapping[str, Any]:
             "UsedTotalCPUTime": end.cpu_seconds,
         }
     return {name: value for name, value in told.items() if value not in (None, "")}
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
 
 
 def _time(seconds: float) -> str:

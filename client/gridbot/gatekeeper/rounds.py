@@ -34,11 +34,11 @@ from gridbot.gatekeeper.jobs import AcceptedJobs, ListedJob
 from gridbot.gatekeeper.owners import session_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
 from gridbot_client.backoff import BackOff
+from gridbot_client.protocol.fields import STREAMS
 
 log = logging.getLogger(__name__)
 
 _MOST_LISTED = 10_000
-_STREAMS = ("stdout", "stderr")
 _GOING_ON = ("open", "running", "held")
 FILES_AWAITED_SECONDS = 24 * 3600.0
 MOST_FAILURES = 10  # to keep a job's outputs, which are then given up
@@ -360,6 +360,6 @@ def _saves(result: Result, job: JobDescription) -> dict[str, Callable[[Path], ob
     named = streams(job)
     found = dict[str, Callable[[Path], object]]()
     for came_as, output in result.outputs.items():
-        if name := named.get(came_as, "") if came_as in _STREAMS else came_as:
+        if name := named.get(came_as, "") if came_as in STREAMS else came_as:
             found[name] = output.save
     return found

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gridbot.api.errors import BadInput
 from gridbot.gatekeeper.descriptions import JobDescription, SentFile
 from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, Variables, plain_name, written
-from gridbot.rsl.values import Found, number, one, pairs, texts
+from gridbot.rsl.values import Found, number, pairs, single, texts, values_of
 
 # What is about the client's choice of a cluster, about other ways than these, or only for show.
 _IGNORED = frozenset(
@@ -44,9 +44,7 @@ def described(spec: Spec) -> JobDescription:
     for item in spec.items:
         if not isinstance(item, Relation):
             raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not read here")
-        values = [*map(variables.substituted, item.values)]
-        if item.operator != "=":
-            raise BadInput(f"xRSL: {written(item)[:60]}: only = says something of a job")
+        values = values_of(item, variables)
         if item.name == "rslsubstitution":
             variables.define(pairs(item, values))
         elif item.name == "executables":
@@ -91,7 +89,7 @@ def seconds(text: str, unit: int) -> int | None:
 
 
 def _time(relation: Relation, values: list[Found]) -> int:
-    found = seconds(one(relation, values), 60)
+    found = seconds(single(relation, values), 60)
     if not found:
         raise BadInput(f"xRSL: {written(relation)[:60]}: expected minutes, or 2 hours, or PT2H")
     return found
@@ -127,19 +125,19 @@ def _outputs(job: JobDescription, relation: Relation, values: list[Found]) -> Jo
 
 
 def _is_yes(relation: Relation, values: list[Found]) -> bool:
-    word = one(relation, values).lower()
+    word = single(relation, values).lower()
     if word not in ("yes", "no", "true", "false"):
         raise BadInput(f"xRSL: {written(relation)[:60]}: expected yes or no")
     return word in ("yes", "true")
 
 
 _READERS: Mapping[str, Reader] = {
-    "executable": lambda job, relation, values: replace(job, executable=one(relation, values)),
+    "executable": lambda job, relation, values: replace(job, executable=single(relation, values)),
     "arguments": lambda job, relation, values: replace(job, arguments=texts(relation, values)),
-    "jobname": lambda job, relation, values: replace(job, name=one(relation, values)),
-    "stdin": lambda job, relation, values: replace(job, stdin=one(relation, values)),
-    "stdout": lambda job, relation, values: replace(job, stdout=one(relation, values)),
-    "stderr": lambda job, relation, values: replace(job, stderr=one(relation, values)),
+    "jobname": lambda job, relation, values: replace(job, name=single(relation, values)),
+    "stdin": lambda job, relation, values: replace(job, stdin=single(relation, values)),
+    "stdout": lambda job, relation, values: replace(job, stdout=single(relation, values)),
+    "stderr": lambda job, relation, values: replace(job, stderr=single(relation, values)),
     "inputfiles": _inputs,
     "outputfiles": _outputs,
     "environment": lambda job, relation, values: replace(
@@ -150,5 +148,5 @@ _READERS: Mapping[str, Reader] = {
     "disk": lambda job, relation, values: replace(job, disk_mb=number(relation, values)),
     "walltime": _wall_time,
     "cputime": _cpu_time,
-    "queue": lambda job, relation, values: replace(job, queue=one(relation, values)),
+    "queue": lambda job, relation, values: replace(job, queue=single(relation, values)),
 }

@@ -24,7 +24,8 @@ from gridbot.rsl.syntax import (
     plain_name,
     written,
 )
-from gridbot.rsl.values import MOST_JOBS, Found, literal, number, one, pairs, texts
+from gridbot.rsl.values import MOST_JOBS, Found, literal, number, pairs, single, texts, values_of
+from gridbot_client.protocol.fields import STREAMS
 
 _NOTHING = "/dev/null"
 # What only the submission to a gatekeeper is about.
@@ -39,7 +40,6 @@ _IGNORED = frozenset(
     )
 )  # fmt: skip
 _WHERE = frozenset(map(plain_name, ("queue", "resource_manager_contact")))
-_OUTPUT_STREAMS = frozenset(("stdout", "stderr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +195,20 @@ def _checked(request: Request) -> Request:
 
 
 def _related(request: Request, relation: Relation, variables: Variables) -> Request:
-    name, values = relation.name, [*map(variables.substituted, relation.values)]
-    if relation.operator != "=":
-        raise BadInput(f"RSL: {written(relation)[:60]}: only = says something of a job")
+    name, values = relation.name, values_of(relation, variables)
     if name == "rslsubstitution":
         variables.define(pairs(relation, values))
         return request
     if name in _IGNORED:
         note = f"{relation.attribute} says nothing here: it is about a submission to GRAM"
         return replace(request, notes=(*request.notes, note))
-    if name in _OUTPUT_STREAMS:
+    if name in STREAMS:
         if values == [_NOTHING]:
             return request
         note = f"{relation.attribute} is kept at the server: gridbot bot results shows it"
         return replace(request, notes=(*request.notes, note))
     if name in _WHERE:
-        return replace(request, grids=(*request.grids, _grid(one(relation, values))))
+        return replace(request, grids=(*request.grids, _grid(single(relation, values))))
     reader = _READERS.get(name)
     if reader is None:
         known = ", ".join(sorted(_READERS))
@@ -238,7 +236,7 @@ def _local(relation: Relation, url: str) -> str:
 
 
 def _job_type(request: Request, relation: Relation, values: list[Found]) -> Request:
-    kind = one(relation, values)
+    kind = single(relation, values)
     if kind not in ("single", "multiple"):
         raise BadInput(
             f"RSL: job_type {kind[:60]!r}: single or multiple; for processes that start together"
@@ -270,12 +268,12 @@ def _stage_out(request: Request, relation: Relation, values: list[Found]) -> Req
 
 
 def _stdin(request: Request, relation: Relation, values: list[Found]) -> Request:
-    path = _local(relation, one(relation, values))
+    path = _local(relation, single(relation, values))
     return request if path == _NOTHING else replace(request, stdin=path)
 
 
 def _dry_run(request: Request, relation: Relation, values: list[Found]) -> Request:
-    text = one(relation, values)
+    text = single(relation, values)
     if text not in ("yes", "no"):
         raise BadInput(f"RSL: dry_run {text[:60]!r}: expected yes or no")
     return replace(request, is_dry_run=text == "yes")
@@ -283,7 +281,7 @@ def _dry_run(request: Request, relation: Relation, values: list[Found]) -> Reque
 
 _READERS: Mapping[str, Reader] = {
     "executable": lambda request, relation, values: replace(
-        request, executable=_local(relation, one(relation, values))
+        request, executable=_local(relation, single(relation, values))
     ),
     "arguments": lambda request, relation, values: replace(
         request, arguments=texts(relation, values)

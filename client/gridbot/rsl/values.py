@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from gridbot.api.errors import BadInput
-from gridbot.rsl.syntax import Relation, written
+from gridbot.rsl.syntax import Relation, Variables, written
 
 Found = str | tuple[object, ...]  # a value without variables
 
 MOST_JOBS = 1_000_000
 
 
-def one(relation: Relation, values: list[Found]) -> str:
+def values_of(relation: Relation, variables: Variables) -> list[Found]:
+    """The values of a relation with =, without variables.  Raises BadInput."""
+    if relation.operator != "=":
+        raise BadInput(f"RSL: {written(relation)[:60]}: expected = after {relation.attribute}")
+    return list(map(variables.substituted, relation.values))
+
+
+def single(relation: Relation, values: list[Found]) -> str:
     """The only value, a text.  Raises BadInput."""
     if len(values) != 1 or not isinstance(values[0], str):
         raise BadInput(f"RSL: {written(relation)[:60]}: expected one value")
@@ -38,7 +45,7 @@ def pairs(relation: Relation, values: list[Found]) -> dict[str, str]:
 
 def number(relation: Relation, values: list[Found]) -> int:
     """The only value, a number of things.  Raises BadInput."""
-    text = one(relation, values)
+    text = single(relation, values)
     if not (text.isascii() and text.isdigit() and len(text) < 8 and 0 < int(text) <= MOST_JOBS):
         raise BadInput(f"RSL: {written(relation)[:60]}: expected a number from 1 to {MOST_JOBS}")
     return int(text)

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 from gridbot_client.protocol import fields
-from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
+from gridbot_client.protocol.fields import MAX_BIGINT, STREAMS, ProtocolError, file_name
 from gridbot_client.protocol.programs import MAX_PROGRAMS
 from gridbot_client.protocol.software import covered
 
 EXIT_CODE = 85  # HTCondor's convention
 EVERY_SECONDS = 600.0
 MAX_FILES = 32
-STREAMS = ("stdout", "stderr")  # what earlier parts of a run have printed
 _MAX_HEADER_BYTES = 64 << 10
 
 

@@ -12,6 +12,7 @@ from typing import Any
 MAX_NAME_BYTES = 200
 MAX_BIGINT = 2**63 - 1
 MAX_INT = 2**31 - 1
+STREAMS = ("stdout", "stderr")  # outputs that are captured, and no files of a program
 
 Scalar = str | int | float | bool
 

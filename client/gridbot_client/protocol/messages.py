@@ -66,7 +66,6 @@ MAX_FOLLOWED = 100  # streams of one client that are followed
 MAX_LIVE_POSITIONS = 100  # of replicas, in a request of who follows
 MAX_PIECE_BYTES = 128 << 10  # of one stream in a request
 MAX_LIVE_BYTES = 256 << 10  # of all
-STREAMS = ("stdout", "stderr")
 MAX_HOST_ATTRIBUTES = 100
 MAX_ATTRIBUTE_NAME_BYTES = 100
 MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
@@ -415,7 +414,9 @@ def _progress(raw: object) -> ReplicaProgress:
 def _followed(raw: object) -> Followed:
     if isinstance(raw, list) and len(raw) == 5 and type(raw[4]) is int and raw[4] >= 0:
         id = _replica_id(raw[:3], "follow")
-        return Followed(*id, fields.one_of(raw[3], "follow", STREAMS), min(raw[4], MAX_BIGINT))
+        return Followed(
+            *id, fields.one_of(raw[3], "follow", fields.STREAMS), min(raw[4], MAX_BIGINT)
+        )
     raise ProtocolError(
         f"follow: expected [bot, seq, replica, stream, offset], got {fields.kind(raw)}"
     )
@@ -430,7 +431,7 @@ def _live(raw: object) -> LiveOutput:
     item = fields.mapping(raw, "live")
     piece = LiveOutput(
         _replica_id(item.get("id"), "live.id"),
-        fields.one_of(item.get("stream"), "live.stream", STREAMS),
+        fields.one_of(item.get("stream"), "live.stream", fields.STREAMS),
         fields.integer(item, "at", 0, MAX_BIGINT),
         fields.content(item.get("content"), "live.content") or b"",
     )
@@ -441,7 +442,9 @@ def _live(raw: object) -> LiveOutput:
 
 def is_piece(piece: LiveOutput) -> bool:
     """True for a piece of a stream within its bounds."""
-    is_placed = is_replica_id(piece.id) and piece.stream in STREAMS and 0 <= piece.at <= MAX_BIGINT
+    is_placed = (
+        is_replica_id(piece.id) and piece.stream in fields.STREAMS and 0 <= piece.at <= MAX_BIGINT
+    )
     return is_placed and 0 < len(piece.content) <= MAX_PIECE_BYTES
 
 

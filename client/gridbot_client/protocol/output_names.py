@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gridbot_client.protocol.fields import MAX_NAME_BYTES, ProtocolError, file_name
+from gridbot_client.protocol.fields import MAX_NAME_BYTES, STREAMS, ProtocolError, file_name
 from gridbot_client.protocol.manifest import Manifest
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.protocol.template import TemplateError, fill
 
-STREAMS = ("stdout", "stderr")
 _WILD = re.compile(r"[*?\[]")
 _PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
 _PATTERN = re.compile(rf"{_PART}(/{_PART})*")

@@ -27,8 +27,8 @@ from gridbot_client.net.transport import (
     hash_of,
 )
 from gridbot_client.protocol import checkpoints as packing
-from gridbot_client.protocol.checkpoints import STREAMS, CheckpointRule
-from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, integer, sha256
+from gridbot_client.protocol.checkpoints import CheckpointRule
+from gridbot_client.protocol.fields import MAX_BIGINT, STREAMS, ProtocolError, integer, sha256
 from gridbot_client.protocol.messages import FileRef, Manifest, Report, Resources
 from gridbot_client.storage import read_json, sync_directory, write_atomically
 from gridbot_client.work import outputs

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
     LOG_TAIL_BYTES,
@@ -21,7 +22,7 @@ from gridbot_client.protocol.messages import (
     ProtocolError,
     file_name,
 )
-from gridbot_client.protocol.output_names import STREAMS, NamedOutput, is_pattern
+from gridbot_client.protocol.output_names import NamedOutput, is_pattern
 from gridbot_client.work.slots import ReplicaSlot
 
 # Small outputs beyond this sum are uploaded, so that the request stays small.

@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_client.work import outputs, processes, trees
 from gridbot_client.work.confinement import KeptCell, identity
 from gridbot_client.work.processes import Census
@@ -37,7 +38,6 @@ _IDLE_SECONDS = 60.0  # for which an idle cell stays, in which nothing runs
 _RESIDENT_SECONDS = 5.0  # for which an idle program stays
 _TIDY_SECONDS = 2.0
 _LIFE_SECONDS = 600.0  # what a view shows of the machine may have been replaced since
-_STREAMS = ("stdout", "stderr")
 
 
 class PlaceKey(NamedTuple):
@@ -71,7 +71,7 @@ class ReplicaPlace:
         """Move outputs to a replica's own slot, from where they are uploaded.  Raises OSError."""
         for name in names:
             source, target = outputs.path_of(self.slot, name), outputs.path_of(slot, name)
-            if name in _STREAMS:  # the cell has it open
+            if name in STREAMS:  # the cell has it open
                 shutil.copyfile(source, target)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from flask import Blueprint
 
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.schema import answers, json_body
 from gridbot_server.dispatch.live_output import MOST_BYTES, SQL
@@ -24,8 +25,6 @@ blueprint = Blueprint("live", __name__, url_prefix="/api/v1/bots/<int:bot>")
 
 _MOST_REPLICAS = 20  # that are followed at once
 _PATIENCE = timedelta(seconds=10)  # in which the next request of who follows must come
-
-_STREAMS = ("stdout", "stderr")
 
 
 class RunningId(NamedTuple):
@@ -76,7 +75,7 @@ def output_since(
     read: Mapping[tuple[int, int], Mapping[str, int]],
 ) -> dict[RunningId, dict[str, bytes]]:  # fmt: skip
     """Return what is here of each stream behind what was read, and ask clients for more."""
-    at = {(id, stream): read.get(id, {}).get(stream, 0) for id in running for stream in _STREAMS}
+    at = {(id, stream): read.get(id, {}).get(stream, 0) for id in running for stream in STREAMS}
     wanted = [
         {"seq": id.seq, "replica": id.replica, "stream": stream, "at": place}
         for (id, stream), place in at.items()
@@ -84,7 +83,7 @@ def output_since(
     values = {
         "bot": bot, "wanted": encode(wanted), "patience": _PATIENCE, "much": MOST_BYTES // 2,
     }  # fmt: skip
-    found = {id: dict.fromkeys(_STREAMS, b"") for id in running}
+    found = {id: dict.fromkeys(STREAMS, b"") for id in running}
     for item in fetch(conn, _Window, SQL["follow"], values) if wanted else ():
         id = RunningId(item.seq, item.replica)
         found[id][item.stream] = item.content[at[id, item.stream] - item.begins :]

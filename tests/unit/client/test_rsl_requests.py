@@ -96,7 +96,7 @@ def test_what_says_nothing_here_is_told() -> None:
         ("&(executable = a)(count = 0)", "count = 0: expected a number"),
         ("&(executable = a)(directory = /tmp)", "directory cannot be said of a job here"),
         ("&(executable = a)(job_type = mpi)", "job_type 'mpi': single or multiple"),
-        ("&(executable = a)(executable != b)", "only = says something"),
+        ("&(executable = a)(executable != b)", "executable != b: expected = after executable"),
         ("&(executable = a)(file_stage_in = (http://x/y y))", "only local files are sent"),
         ("|(&(executable = a))(&(executable = b))", "alternatives may differ in queue"),
         ("+(+(executable = a))", "a multi-request within another"),

@@ -141,7 +141,7 @@ def test_of_a_job_without_wall_clock_time_the_cpu_time_of_a_slot_is_the_limit() 
             ),
             "environment: '1' is no name of a variable",
         ),
-        ("&(executable=a)(count>1)", "count > 1: only ="),
+        ("&(executable=a)(count>1)", "count > 1: expected = after count"),
         ("&(executable=a)(|(queue=a)(queue=b))", "alternatives are not read"),
         ("&(executable=a)(join=maybe)", "join = maybe"),
         ("&(executable=a)(inputFiles=(x http://h/x))", "x from http://h/x"),

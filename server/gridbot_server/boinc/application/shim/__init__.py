@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_client.protocol.messages import (
     MAX_NAME_BYTES,
     Manifest,
@@ -36,7 +37,6 @@ OUTPUT = "gb_out"
 _MOST_VALUES = 64
 _MOST_COMMAND_LINE_BYTES = 7_900
 
-_STREAMS = ("stdout", "stderr")
 _WILD = re.compile(r"[*?\[]")
 _PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
 _PATTERN = re.compile(rf"{_PART}(/{_PART})*")
@@ -135,7 +135,7 @@ def _beyond(manifest: Manifest) -> str:
 def _checkpoint(manifest: Manifest) -> Iterator[str]:
     """What is said of checkpoints: names of files hold no white space."""
     rule = manifest.checkpoint
-    streams = [name for name in _STREAMS if name in manifest.outputs]
+    streams = [name for name in STREAMS if name in manifest.outputs]
     yield f"checkpoint_code={rule.exit_code if rule else ''}"
     yield f"checkpoint_every={rule.every if rule else 0:g}"
     yield f"checkpoint_files={_quoted(' '.join(map(_checked, rule.files if rule else ())))}"
@@ -182,7 +182,7 @@ def _arguments(manifest: Manifest, names: Sequence[str]) -> Iterator[str]:
 
 def _picks(manifest: Manifest) -> Iterator[str]:
     for output in manifest.outputs:
-        if output in _STREAMS:
+        if output in STREAMS:
             yield f"pick {output}"
         elif not _WILD.search(output):
             yield f"pick_file {_quoted(_checked(output))}"
