@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +10,7 @@ from tests.simulation.planted import DEFECTS, taken_over_and_given_back
 
 from gridbot_server.storage import sql
 from gridbot_simulator.nemesis import invariants
+from gridbot_simulator.nemesis.broken import InvariantBroken
 from gridbot_simulator.nemesis.faults import AT_POINTS, Fault, FaultKind, draw
 from gridbot_simulator.nemesis.shrink import shrink
 from gridbot_simulator.nemesis.story import live
@@ -92,3 +94,8 @@ def test_the_faults_of_some_seeds_are_of_all_kinds() -> None:
 def test_each_invariant_of_the_database_is_checked_or_has_a_reason_why_not() -> None:
     of_the_database = sql.load("invariants.sql").keys()
     assert of_the_database - invariants.names() == invariants.NOT_CHECKED.keys()
+
+
+def test_what_a_seed_broke_goes_from_process_to_process() -> None:
+    found = pickle.loads(pickle.dumps(InvariantBroken("a_slot_is_freed_once", (7, 1))))
+    assert (found.name, str(found)) == ("a_slot_is_freed_once", "a_slot_is_freed_once: (7, 1)")

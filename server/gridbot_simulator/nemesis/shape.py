@@ -25,9 +25,13 @@ class ComingBot:
 
     @property
     def policy(self) -> str:
-        """Replicas of silent and slow hosts are copied, and all end within a minute."""
+        """Replicas of silent and slow hosts are copied, and all end within a minute.
+
+        Where one answer suffices, that of another kind of hosts would not do.
+        """
+        kind = "HomogeneousBy = Host.NumCpus;" if self.quorum == 1 else ""
         return (
-            f"Rank = {self.rank}; Deadline = 60;"
+            f"Rank = {self.rank}; Deadline = 60; {kind}"
             "ReplicationRequirements = NumberOfReplicas < 3 && Job.Age > 15;"
         )
 

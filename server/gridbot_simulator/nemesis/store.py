@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import io
 import pickle  # of our own objects, in memory
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -14,6 +15,8 @@ import psycopg
 
 from gridbot_client.protocol.manifest import Manifest
 from gridbot_server.storage.states import State
+from gridbot_simulator.nemesis import invariants
+from gridbot_simulator.nemesis.broken import InvariantBroken
 from gridbot_simulator.nemesis.points import Points
 from gridbot_simulator.store.memory_store import SUBJECTS, MemoryRows, MemoryStore
 from gridbot_simulator.store.statements import Answer, Rows, Statements
@@ -79,7 +82,8 @@ STATEMENTS: Mapping[str, bytes] = MappingProxyType(
     {f"{each.file}:{name}": text for each in _HERE for text, name in each.names.items()}
 )
 """The texts of the statements that are answered, by their files and names."""
-_NAMES = MappingProxyType({text: name for name, text in STATEMENTS.items()})
+NAMES: Mapping[bytes, str] = MappingProxyType({text: name for name, text in STATEMENTS.items()})
+"""The other way round."""
 _ANSWERS = MappingProxyType(
     {text: answer for each in _HERE for text, answer in each.answers.items()}
 )
@@ -106,7 +110,9 @@ class FaultyStore(MemoryStore):
         super().__init__(tables)
         self._points = points
         self.is_away = False
+        self.difference: InvariantBroken | None = None  # from another database, the first one
         self.commits = 0
+        self.seen = Counter[str]()  # how often each statement ran, by file:name
         self.may_be_damaged = False  # a buffer is: transactions may have to be undone
         self._answers: dict[bytes, Answer] = dict(_ANSWERS)
 
@@ -130,7 +136,9 @@ class FaultyStore(MemoryStore):
         if not self._points.is_inside:
             with self.transaction():
                 return self.execute(query, params)
-        self._points.cross(_NAMES[query], is_statement=True)
+        name = NAMES[query]
+        self._points.cross(name, is_statement=True)
+        self.seen[name] += 1
         return self._run(self._answers, query, params)
 
     @contextmanager
@@ -145,8 +153,9 @@ class FaultyStore(MemoryStore):
         kept = self.snapshot() if self._points.may_strike or self.may_be_damaged else None
         self._points.is_inside = True
         try:
-            yield
-            self._points.cross("commit", is_statement=True)
+            with self._whole():
+                yield
+                self._points.cross("commit", is_statement=True)
         except BaseException:
             if kept is None:
                 self._is_broken = True
@@ -157,6 +166,15 @@ class FaultyStore(MemoryStore):
             self._points.is_inside = False
         self.commits += 1
         self._points.cross("commit", is_committed=True)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Do the same elsewhere, if there is such a place."""
+        yield
+
+    def check(self, *, idle: bool) -> None:
+        """Raise InvariantBroken for what does not hold; `idle`: nothing is left to do."""
+        invariants.check(self.tables, idle=idle)
 
     def snapshot(self) -> bytes:
         """Return all rows."""

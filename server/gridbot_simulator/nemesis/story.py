@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from gridbot_client.protocol.manifest import Manifest, Resources
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_simulator.nemesis import faults as of_faults
-from gridbot_simulator.nemesis import invariants
 from gridbot_simulator.nemesis import shape as of_shape
 from gridbot_simulator.nemesis.broken import InvariantBroken
 from gridbot_simulator.nemesis.buffer import FaultyBuffer
@@ -51,10 +51,12 @@ class SeedVerdict:
     violation: InvariantBroken | None
     story: Sequence[str]
     steps: int
-    struck: dict[FaultKind, int] = field(default_factory=dict)
+    struck: Mapping[FaultKind, int]
+    statements: Counter[str]  # how often each one ran, by file:name
 
 
 Plant = Callable[["Story"], None]
+MakeStore = Callable[[Tables, Points], FaultyStore]
 
 
 def live(
@@ -62,38 +64,45 @@ def live(
     faults: Sequence[Fault] | None = None,
     *,
     plant: Plant | None = None,
+    make_store: MakeStore = FaultyStore,
     is_told: bool = False,
 ) -> SeedVerdict:
     """Live through a seed, with its own faults or with others.
 
-    `plant` is called with the story before it begins: tests plant defects so.  `is_told`: keep what
-    happened, line by line.
+    `plant` is called with the story before it begins: tests plant defects so.  `make_store` makes
+    the database.  `is_told`: keep what happened, line by line.
     """
     listed = of_faults.draw(seed) if faults is None else faults
-    story = Story(seed, listed, is_told=is_told)
+    story = Story(seed, listed, make_store, is_told=is_told)
     if plant is not None:
         plant(story)
     violation = None
     try:
         story.run()
-    except InvariantBroken as found:
-        violation = found
     except Exception as error:
-        violation = InvariantBroken(_no_error(error), str(error))
-        violation.__cause__ = error
-    return SeedVerdict(seed, listed, violation, story.lines, story.step, story.struck)
+        violation = _violation(error, story.store)
+    return SeedVerdict(
+        seed, listed, violation, story.lines, story.step, story.struck, story.store.seen
+    )
 
 
-def _no_error(error: Exception) -> str:
-    """The name of the violation that an error of the server's own is."""
-    cause = error.__context__ or error
-    return f"no_error_{type(cause).__name__}"
+def _violation(error: Exception, store: FaultyStore) -> InvariantBroken:
+    """What an error shows: what the store found first, whatever the server made of it."""
+    if isinstance(error, InvariantBroken):
+        return store.difference or error
+    found = store.difference or InvariantBroken(
+        f"no_error_{type(error.__context__ or error).__name__}", str(error)
+    )
+    found.__cause__ = error
+    return found
 
 
 class Story:
     """A server with its machines and clients."""
 
-    def __init__(self, seed: int, faults: Sequence[Fault], *, is_told: bool) -> None:
+    def __init__(
+        self, seed: int, faults: Sequence[Fault], make_store: MakeStore, *, is_told: bool
+    ) -> None:
         self._schedule = stream(seed, "schedule")
         self._seed, self._is_told = seed, is_told
         self._faults = sorted(faults)
@@ -104,7 +113,7 @@ class Story:
         self._now = 0.0  # that goes on
         self.tables = Tables(BEGINS_AT)
         self.points = Points(self._go_between, self._tell)
-        self.store = FaultyStore(self.tables, self.points)
+        self.store = make_store(self.tables, self.points)
         self.witness = Witness(self.tables)
         self.make_buffer: Callable[[ServerMachine], FaultyBuffer] = self._new_buffer
         self._numbers, self._bots = count(1), count(1)
@@ -157,7 +166,7 @@ class Story:
                 number = next(self._bots)
                 self.tables.bots[number] = StoredBot(
                     number, OWNER, f"bot{number}", coming.jobs, coming.policy, _MANIFEST,
-                    self.tables.now, quorum=coming.quorum, watched=False,
+                    self.tables.now, quorum=coming.quorum,
                 )  # fmt: skip
                 self._tell(f"BOT {number} comes: {coming.jobs} jobs, quorum {coming.quorum}")
 
@@ -187,7 +196,8 @@ class Story:
 
     def _advance(self, seconds: float) -> None:
         self._now += seconds
-        self.tables.now += seconds
+        # In whole microseconds, as PostgreSQL's times are.
+        self.tables.now = round(self.tables.now + seconds, 6)
 
     def _calm(self) -> None:
         """Let nothing fail any more: all must end."""
@@ -201,7 +211,7 @@ class Story:
             self._check()
             if self._is_over():
                 break
-        invariants.check(self.tables, idle=True)
+        self.store.check(idle=True)
 
     def _is_over(self) -> bool:
         tables = self.tables
@@ -241,7 +251,7 @@ class Story:
     def _check(self) -> None:
         if self.step % 3 == 0:
             self.witness.read_results()
-        invariants.check(self.tables)
+        self.store.check(idle=False)
         self.witness.check()
 
     # ----------------------------------------------------------------------------- the faults

@@ -27,7 +27,7 @@ class StoreBroken(RuntimeError):
 
 
 class MemoryRows(list[tuple[Any, ...]]):
-    """What a statement gave."""
+    """What a statement gave; `rowcount` is -1 where nobody counts what it changed."""
 
     description = None
 
@@ -80,7 +80,7 @@ class MemoryStore:
         assert params is None or isinstance(params, Mapping), "values of statements have names"
         found = answer(self.tables, **(params or {}))
         if found is None or isinstance(found, int):
-            return MemoryRows((), found or 0)
+            return MemoryRows((), -1 if found is None else found)
         return MemoryRows(found, len(found))
 
     @contextmanager
