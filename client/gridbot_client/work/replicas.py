@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -38,7 +39,7 @@ from gridbot_client.work.execution import (
     failure,
 )
 from gridbot_client.work.live_output import pieces
-from gridbot_client.work.manifests import JudgedManifest, Manifests
+from gridbot_client.work.manifests import JudgedManifest, Manifests, Rejection
 from gridbot_client.work.nodes import NODES
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
@@ -188,7 +189,7 @@ class HeldReplicas:
                 held.nodes = nodes
                 held.gpus = self._free_gpus()[: held.judged.manifest.resources.gpus]
                 held.stage, held.stop = Stage.RUNNING, Stop()
-                self._spawn(held, Stage.FINISHED)
+                self._spawn(held, self._run)
 
     def _free_gpus(self) -> tuple[Gpu, ...]:
         """GPUs that nothing that runs has."""
@@ -343,7 +344,7 @@ class HeldReplicas:
     def _upload_again(self, id: ReplicaId) -> None:
         """Upload and report again, with the next regular request so that it cannot loop."""
         if self._move(id, Stage.REPORTED, Stage.UPLOADING):
-            self._spawn(self._held[id], Stage.REPORTED)
+            self._spawn(self._held[id], partial(self._push, last=Stage.REPORTED))
 
     def _move(self, id: ReplicaId, before: Stage, after: Stage) -> bool:
         held = self._held.get(id)
@@ -366,26 +367,30 @@ class HeldReplicas:
         judged = manifests.get(assignment.manifest)
         assert judged
         left = assignment.deadline_seconds - slot.age_seconds()
-        held = Held(slot, assignment, judged, since_boot() + left, report=spool.committed(slot))
-        self._held[slot.id] = held
-        if held.report:
+        self._held[slot.id] = held = Held(slot, assignment, judged, since_boot() + left)
+        rejection = manifests.rejection(judged, assignment, has_arrived=False)
+        if slot.is_finished:
             held.stage = Stage.UPLOADING
-            self._spawn(held, Stage.FINISHED)
-        elif why := manifests.rejection(judged, assignment, has_arrived=False):
-            held.report, held.stage = failure(held.id, why.reason, why.detail), Stage.FINISHED
+            self._spawn(held, partial(self._push_recovered, rejection=rejection))
+        else:
+            self._run_again(held, rejection)
+
+    def _run_again(self, held: Held, rejection: Rejection | None) -> None:
+        """Let a replica of an earlier run start once there is room, unless it is rejected now."""
+        held.stage = Stage.WAITING
+        if rejection:
+            held.report = failure(held.id, rejection.reason, rejection.detail)
+            held.stage = Stage.FINISHED
 
     # --- one replica, in a thread
 
-    def _spawn(self, held: Held, last: Stage) -> None:
-        self._threads.submit(self._work, held, last)
+    def _spawn(self, held: Held, work: Callable[[Held], None]) -> None:
+        self._threads.submit(self._work, held, work)
 
-    def _work(self, held: Held, last: Stage) -> None:
-        """Execute unless there is a report, upload, notify."""
+    def _work(self, held: Held, work: Callable[[Held], None]) -> None:
+        """Do a replica's work and notify; the work may raise Stopped or Unfit."""
         try:
-            if held.report is None:
-                self._end(held, self._execute(held), Stage.UPLOADING)
-            assert held.report
-            self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
+            work(held)
         except (Stopped, Unfit) as why:
             if isinstance(why, GangOver):
                 held.is_dropped = self.has_room_again = True
@@ -396,6 +401,27 @@ class HeldReplicas:
         finally:
             with self.changed:
                 self.changed.notify()
+
+    def _run(self, held: Held) -> None:
+        self._end(held, self._execute(held), Stage.UPLOADING)
+        self._push(held, Stage.FINISHED)
+
+    def _push(self, held: Held, last: Stage) -> None:
+        """Upload the outputs of a replica that has ended."""
+        assert held.report
+        self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
+
+    def _push_recovered(self, held: Held, rejection: Rejection | None) -> None:
+        """Push what an earlier run has committed; if that is not whole, the replica runs again."""
+        held.report = spool.recovered(held.slot)
+        with self.changed:
+            if held.is_dropped:
+                raise Stopped
+            if held.report is None:
+                self._run_again(held, rejection)
+                self.start_ready()
+                return
+        self._push(held, Stage.FINISHED)
 
     def _execute(self, held: Held) -> Report:
         if since_boot() >= held.expires_at:

@@ -170,6 +170,10 @@ class ReplicaSlot:
             return None
         return report if report.id == self.id else None
 
+    def forget_report(self) -> None:
+        """Delete the report; then the replica has not ended.  Raises OSError."""
+        self._report.unlink(missing_ok=True)
+
     def reset(self) -> None:
         """Remove files of an earlier start, so that the next one has a clean slot."""
         self.stdout.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import hashlib
 import os
 from contextlib import suppress
 
-from gridbot_client.protocol.messages import Report
+from gridbot_client.protocol.messages import Output, Report
 from gridbot_client.storage import sync_directory
 from gridbot_client.work import outputs
 from gridbot_client.work.slots import ReplicaSlot
@@ -37,15 +37,18 @@ def commit(slot: ReplicaSlot, report: Report) -> None:
     slot.save_report(report, durable=is_durable)
 
 
-def committed(slot: ReplicaSlot) -> Report | None:
-    """The report that a slot keeps; None if there is none, or not all outputs are whole."""
+def recovered(slot: ReplicaSlot) -> Report | None:
+    """The report that an earlier run has committed; None if there is none.
+
+    One that is torn, or of which an output is not whole, counts no more and is removed.  Reads all
+    outputs, which may take minutes.
+    """
     report = slot.report()
-    if report is None:
-        return None
-    for output in report.outputs:
-        if output.content is None and _hash(slot, output.name) != output.sha256:
-            return None
-    return report
+    if report and all(_is_whole(slot, output) for output in report.outputs):
+        return report
+    with suppress(OSError):  # its replica runs again all the same
+        slot.forget_report()
+    return None
 
 
 def _sync_outputs(slot: ReplicaSlot, report: Report) -> None:
@@ -70,9 +73,11 @@ def _sync_outputs(slot: ReplicaSlot, report: Report) -> None:
             sync_directory(folder)
 
 
-def _hash(slot: ReplicaSlot, name: str) -> str:
+def _is_whole(slot: ReplicaSlot, output: Output) -> bool:
+    if output.content is not None:
+        return True
     try:
-        with outputs.open_output(slot, name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with outputs.open_output(slot, output.name) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == output.sha256
     except OSError:
-        return ""
+        return False

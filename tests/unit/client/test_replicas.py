@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,6 +21,7 @@ from gridbot_client.protocol.manifest import Resources
 from gridbot_client.protocol.messages import (
     Assignment,
     Manifest,
+    Output,
     ReplicaId,
     Report,
     SignedManifest,
@@ -26,6 +30,7 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
 from gridbot_client.storage import Folder
+from gridbot_client.work import spool
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.confinement import Plain
 from gridbot_client.work.execution import ReplicaExecutor
@@ -101,11 +106,17 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
-@pytest.fixture
-def machine(folder: Folder) -> Iterator[Machine]:
+@contextmanager
+def machine_on(folder: Folder) -> Iterator[Machine]:
     made = Machine(folder, fingerprint(PUBLIC))
     yield made
     made.replicas.leave()
+
+
+@pytest.fixture
+def machine(folder: Folder) -> Iterator[Machine]:
+    with machine_on(folder) as made:
+        yield made
 
 
 @contextmanager
@@ -148,6 +159,30 @@ def test_a_report_that_cannot_be_written_at_all_is_told_and_its_cpu_free(
     told, other = machine.reports(2)
     assert (told.id, told.reason) == (FIRST, "client_error")
     assert (other.id, other.how, len(other.outputs)) == (SECOND, "success", COUNT)
+
+
+def test_a_client_that_starts_again_reads_what_it_has_committed_beside_its_requests(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with machine_on(folder) as before:
+        before.replicas.is_halted = True
+        before.gets(FIRST)
+    slot, may_read, digest = slot_of(folder.slots, FIRST), threading.Event(), hashlib.file_digest
+    slot.reset()
+    (slot.work / "large").write_bytes(b"torn")
+    spool.commit(slot, Report(FIRST, "success", outputs=(Output("large", "0" * 64, 4),)))
+
+    def slow(*args: Any) -> Any:
+        assert may_read.wait(60)
+        return digest(*args)
+
+    monkeypatch.setattr(hashlib, "file_digest", slow)
+    with machine_on(folder) as again:
+        assert [item.stage for item in again.replicas.items()] == [Stage.UPLOADING]
+        assert again.replicas.to_tell() == ((), (FIRST,), 0, (), ())
+        may_read.set()
+        (report,) = again.reports(1)
+    assert len(report.outputs) == COUNT, "it runs again"
 
 
 def test_a_refusal_that_cannot_be_written_is_told(folder: Folder) -> None:
