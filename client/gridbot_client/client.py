@@ -12,6 +12,7 @@ from gridbot_client import agent, joining
 from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.agent import UNFINISHED
 from gridbot_client.backoff import REVOKED_SECONDS
+from gridbot_client.boot import since_boot
 from gridbot_client.friends.guests import Guests
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
@@ -47,7 +48,7 @@ from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.run_spans import RunSpans
 from gridbot_client.work.runner import Runner
 from gridbot_client.work.shared import SharedFolders
-from gridbot_client.work.slots import SpareFolders, since_boot
+from gridbot_client.work.slots import SpareFolders
 from gridbot_client.work.suspension import Suspension
 from gridbot_client.work.trust import Pins, Trust
 

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+
+# What fsync says of a directory where a file system syncs none.
+_SYNCS_NONE = (errno.EINVAL, errno.ENOTSUP)
+
+
+def sync_directory(path: Path) -> None:
+    """Let the names in a directory survive a crash of the machine.  Raises OSError.
+
+    A file system that syncs no directories promises nothing of its names.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _SYNCS_NONE:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def time_at(folder: Path) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from gridbot_client import agent
 from gridbot_client.agent import UNFINISHED, LocalReplica
 from gridbot_client.backoff import FailedRequests, poll_seconds
+from gridbot_client.boot import since_boot
 from gridbot_client.storage import Folder
-from gridbot_client.work.slots import since_boot
 
 # Mean time between requests at least, and how many may come at once: a job of a chain is got,
 # reported and followed by the next within milliseconds.  While there is work in hand, requests that

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gridbot_client.backoff import FailedRequests
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.protocol.messages import (
     ProtocolError,
@@ -81,15 +82,6 @@ def held(path: Path, busy: Callable[[], Exception]) -> Iterator[TextIO]:
         except BlockingIOError:
             raise busy() from None
         yield file
-
-
-def sync_directory(path: Path) -> None:
-    """Sync a directory, so that renames in it survive a power failure."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from gridbot.placement import module, serving
 from gridbot.placement.ads import TransferRequest
 from gridbot.placement.places import DataPlace
 from gridbot.placement.queue import PlacementQueue
+from gridbot_client import boot as machine_boot
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import UNFINISHED, Room, Stage
 from gridbot_client.net.allowance import UNLIMITED
@@ -163,7 +164,7 @@ def store(root: str, contents: dict[str, str], told: str) -> None:
 
 def copy(source: str, destination: str, sha256: str, boot: str, told: str) -> None:
     """Attempts of our own module, as a queue makes them, until one says that it is done."""
-    module.BOOT_ID = Path(boot)
+    machine_boot.BOOT_ID = Path(boot)
     places = DataPlace("file", source), DataPlace("file", destination)
     try:
         module.copy(*places, sha256)

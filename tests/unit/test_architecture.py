@@ -62,7 +62,7 @@ MAY_ENTER = {
 SHARED_WITH_SERVER = (
     "gridbot_client.protocol.", "gridbot_client.net.discovery.", "gridbot_client.terminal.",
     "gridbot_client.walls.", "gridbot_client.spans.", "gridbot_client.aws.",
-    "gridbot_client.filesystem.",
+    "gridbot_client.filesystem.", "gridbot_client.boot.",
 )  # fmt: skip
 
 # Which of the server's other rooms, and of the modules beside them, each one may import.
@@ -129,6 +129,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "backoff": set(),
         "spans": set(),
         "filesystem": set(),
+        "boot": set(),
         "installation": set(),
         "terminal": set(),
         "quantities": set(),
@@ -136,21 +137,22 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "agent": {"protocol"},
         "net": {"protocol", "terminal"},
         "pilot": {"backoff", "protocol"},
-        "storage": {"backoff", "protocol"},
+        "storage": {"backoff", "filesystem", "protocol"},
         "host": {"activity", "agent", "installation", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "host", "net", "pilot", "protocol", "storage"}
-        | {"filesystem", "spans", "walls"},
+        | {"boot", "filesystem", "spans", "walls"},
         "preferences": {"activity", "agent", "net", "protocol", "storage"},
         "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
         | {"friends", "walls", "work"},
         "status": {"storage", "work"},
-        "friends": {"activity", "agent", "backoff", "options", "protocol", "storage", "work"},
+        "friends": {"activity", "agent", "backoff", "boot", "options", "protocol", "storage"}
+        | {"work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
-        "schedule": {"agent", "backoff", "storage", "work"},
+        "schedule": {"agent", "backoff", "boot", "storage"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
-        | {"friends", "preferences", "protocol", "schedule", "storage", "walls", "work"},
+        | {"boot", "friends", "preferences", "protocol", "schedule", "storage", "walls", "work"},
         "cli": {"commands"},
         "commands": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
         | {

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot.gatekeeper.descriptions import SentFile
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.protocol.fields import ProtocolError, file_name
-from gridbot_client.storage import sync_directory
 
 BLOCK_BYTES = 1 << 20
 _PARTS = "parts"

@@ -29,6 +29,7 @@ from typing import Any
 from gridbot.placement.durable import sync_names
 from gridbot.placement.filesystems import local_path, opened, reading
 from gridbot.placement.places import FILE, DataPlace, place_of
+from gridbot_client.boot import boot_id
 
 RESULT = "GRIDBOT_PLACEMENT_RESULT"  # the file that says that it is done
 _CHUNK = 1 << 20
@@ -40,7 +41,6 @@ _APPENDS = (FILE, "sftp")
 _WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "abfs", "az")
 _PR_SET_PDEATHSIG = 1
 _CONTENT_NAME_DIGITS = 12
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NotCopied(Exception):
@@ -149,12 +149,8 @@ def _content_name(source: DataPlace, about: Any, sha256: str) -> str:
     version = [str(about[key]) for key in _VERSIONS if about.get(key) is not None]
     if not sha256 and not version:
         return ""
-    text = sha256 or f"{source.url} {about.get('size')} {version} {_boot()}"
+    text = sha256 or f"{source.url} {about.get('size')} {version} {boot_id()}"
     return hashlib.sha256(text.encode()).hexdigest()[:_CONTENT_NAME_DIGITS]
-
-
-def _boot() -> str:
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
 
 
 def _make_folder(system: Any, name: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import LocalReplica, Room
+from gridbot_client.boot import since_boot
 from gridbot_client.friends.lending import (
     Friend,
     LateUse,
@@ -25,7 +26,6 @@ from gridbot_client.friends.lending import (
 from gridbot_client.friends.roster import folder_of_friend, friends_of
 from gridbot_client.options import Options
 from gridbot_client.storage import Folder
-from gridbot_client.work.slots import since_boot
 
 _IDLE = "30s"  # a guest without work leaves after so long
 _LOOK_SECONDS = 1.0  # between two looks at the list of friends

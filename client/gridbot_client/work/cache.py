@@ -23,10 +23,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.net.transport import hash_of
 from gridbot_client.protocol.cached import LEAST_BYTES, MAX_TOLD, cache_name, mark_of
 from gridbot_client.protocol.messages import FileRef
-from gridbot_client.storage import sync_directory
 from gridbot_client.work.shared_cache import SharedCache
 
 _RACY_NS = 2_000_000_000  # coarser than any clock of a file system

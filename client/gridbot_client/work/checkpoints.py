@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.net.transport import (
     CorruptDownload,
     Transport,
@@ -30,7 +31,7 @@ from gridbot_client.protocol import checkpoints as packing
 from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.fields import MAX_BIGINT, STREAMS, ProtocolError, integer, sha256
 from gridbot_client.protocol.messages import FileRef, Manifest, Report, Resources
-from gridbot_client.storage import read_json, sync_directory, write_atomically
+from gridbot_client.storage import read_json, write_atomically
 from gridbot_client.work import outputs
 from gridbot_client.work.manifests import ForbiddenInput
 from gridbot_client.work.outputs import OutputError

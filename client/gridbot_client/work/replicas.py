@@ -17,6 +17,7 @@ from typing import NamedTuple
 from gridbot_client import agent
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import LocalReplica, Room, Stage
+from gridbot_client.boot import since_boot
 from gridbot_client.host import gpus as devices
 from gridbot_client.host.gpus import Gpu
 from gridbot_client.protocol.messages import (
@@ -47,7 +48,7 @@ from gridbot_client.work.progress import progress_of
 from gridbot_client.work.provision import Unfit
 from gridbot_client.work.run_spans import RunSpans
 from gridbot_client.work.runner import Stop
-from gridbot_client.work.slots import ReplicaSlot, SpareFolders, since_boot, slot_of, slots_in
+from gridbot_client.work.slots import ReplicaSlot, SpareFolders, slot_of, slots_in
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
+from gridbot_client.boot import boot_id, since_boot
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.protocol.messages import (
     Assignment,
     ProtocolError,
@@ -24,10 +25,9 @@ from gridbot_client.protocol.messages import (
     encode_reply,
     encode_request,
 )
-from gridbot_client.storage import read_json, sync_directory, write_atomically
+from gridbot_client.storage import read_json, write_atomically
 from gridbot_client.work import trees
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOST_SPARE = 256  # folders of slots
 _WORK = "work"
 
@@ -43,7 +43,7 @@ class Moment:
     @classmethod
     def now(cls) -> Moment:
         """Current moment."""
-        return cls(_boot(), since_boot(), time.time())
+        return cls(boot_id(), since_boot(), time.time())
 
     def to_json(self) -> bytes:
         """A JSON object of its fields."""
@@ -55,11 +55,6 @@ class Moment:
         if self.boot == now.boot:
             return now.clock - self.clock
         return max(0.0, now.wall - self.wall)
-
-
-def since_boot() -> float:
-    """Seconds since boot, on a monotonic clock that includes sleep."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +250,3 @@ def slots_in(slots: Path) -> Iterator[ReplicaSlot]:
 
 def _one(assignment: Assignment, manifest: SignedManifest) -> Mapping[str, SignedManifest]:
     return {assignment.manifest: manifest}
-
-
-@cache  # of this process, which is of one boot
-def _boot() -> str:
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""

@@ -16,8 +16,8 @@ import hashlib
 import os
 from contextlib import suppress
 
+from gridbot_client.filesystem import sync_directory
 from gridbot_client.protocol.messages import Output, Report
-from gridbot_client.storage import sync_directory
 from gridbot_client.work import outputs
 from gridbot_client.work.slots import ReplicaSlot
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
+from gridbot_client.boot import since_boot
 from gridbot_server.credit import export
 from gridbot_server.cycles import (
     checkpoints,
@@ -132,11 +133,6 @@ def schedules(settings: Settings) -> list[Schedule]:
 def due(conn: Connection) -> Collection[str]:
     """Return the cycles that are to be called: what they look for is seldom there, and is now."""
     return fetch_values(conn, str, SQL["due"])
-
-
-def since_boot() -> float:
-    """Return the seconds since this machine's boot, in which it may have slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def purge(settings: Settings, conn: db.PostgresConnection) -> int:

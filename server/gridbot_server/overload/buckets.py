@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol, Self
 
-from gridbot_server.storage.boot import boot_id
+from gridbot_client.boot import boot_id
 
 # Keys that share a bucket share its limit: rare among this many.
 BUCKETS = 1 << 15

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from gridbot_client.filesystem import sync_directory
+
 
 def make_directory(path: Path, mode: int = 0o711) -> None:
     """Make a directory and its missing parents with `mode`, whatever the umask.
@@ -40,12 +42,3 @@ def write_new(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make a new name in a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,7 +13,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from gridbot_server.storage.disk import sync_directory, write_new
+from gridbot_client.filesystem import sync_directory
+from gridbot_server.storage.disk import write_new
 
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 _FORM = re.compile(rf"[0-9a-f]{{{2 * _KEY_BYTES}}}\n")

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Self
 
 import psutil
 
-from gridbot_server.storage.boot import boot_id
+from gridbot_client.boot import boot_id
 from gridbot_server.storage.disk import write_atomically
 
 # A child waits for one line before it becomes its program.  If the parent dies before it has

@@ -9,9 +9,9 @@ from threading import Barrier, Thread
 
 import pytest
 
+from gridbot_client.boot import boot_id
 from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits, TooManyAttempts
-from gridbot_server.storage.boot import boot_id
 
 KEY = "0" * 32
 WRONG = None  # what a look-up gives for a wrong password

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from gridbot_client.filesystem import time_at
-from gridbot_server.storage.disk import sync_directory, write_atomically
+from gridbot_client.filesystem import sync_directory, time_at
+from gridbot_server.storage.disk import write_atomically
 from gridbot_server.storage.files.partials import Partials
 from gridbot_server.storage.files.store import Content, Destination, Upload
 
