@@ -336,7 +336,7 @@ def _submit(session: Session, fields: dict[str, Any]) -> Bot:
     except KeyboardInterrupt:
         raise GridbotError(f"interrupted; {again}") from None
     except ServerAway as error:
-        raise ServerAway(f"{error}; {again}") from error
+        raise ServerAway(f"{error}; {again}", error.retry_after) from error
 
 
 def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -64,17 +65,20 @@ class Trying:
     told: Callable[[Exception, float], None]
 
     def __iter__(self) -> Iterator[RetryAttempt]:
-        whole, failures = present().within(self.for_), 0
+        began, whole = time.monotonic(), present().within(self.for_)
         present().check()
-        while True:
+        for number in count(1):
             self._listen(whole)
-            attempt = RetryAttempt(failures + 1, whole.within(self.each), self.on)
-            began = time.monotonic()
+            attempt = RetryAttempt(number, whole.within(self.each), self.on)
+            attempted = time.monotonic()
             yield attempt
-            if attempt.error is None:
+            if (error := attempt.error) is None:
                 return
-            failures += 1
-            self._rest(whole, attempt, failures, time.monotonic() - began)
+            now = time.monotonic()
+            if not self._rest(whole, error, number, now - attempted):
+                attempts = f"{number} attempts" if number > 1 else "one attempt"
+                error.add_note(f"given up after {attempts}, {now - began:.1f} s")
+                raise error
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function with attempts around it."""
@@ -98,19 +102,17 @@ class Trying:
             busy += 1
             whole.pause(self.limits.back_off.seconds(busy, random.random()))  # noqa: S311
 
-    def _rest(self, whole: Scope, attempt: RetryAttempt, failures: int, took: float) -> None:
-        """Wait for the next attempt.  Raises the error of the last one if there is none."""
-        error = attempt.error
-        assert error is not None
+    def _rest(self, whole: Scope, error: Exception, failures: int, took: float) -> bool:
+        """Wait for the next attempt; false at once if there is none, or no time for it."""
+        if whole.cancellation.is_set():
+            raise Cancelled
         pause = self.limits.pause(error, failures, took, random.random())  # noqa: S311
-        if pause is not None and whole.remaining() > 0:
-            if pause < whole.remaining():
-                self.told(error, pause)
-            if whole.cancellation.wait(max(0.0, min(pause, whole.remaining()))):
-                raise Cancelled
-        if pause is None or whole.remaining() <= 0:
-            error.add_note(f"given up after attempt {failures}")
-            raise error
+        if pause is None or pause >= whole.remaining():
+            return False
+        self.told(error, pause)
+        if whole.cancellation.wait(pause):
+            raise Cancelled
+        return True
 
 
 def _quiet(error: Exception, pause: float) -> None:
@@ -127,23 +129,25 @@ def trying(
     back_off: BackOff | None = None,
     told: Callable[[Exception, float], None] = _quiet,
 ) -> Trying:
-    """Try until it succeeds or a limit is reached; then raise the last error.
+    """Try until it succeeds or a limit leaves no further attempt; then raise the last error.
 
     Durations are seconds or texts such as "10m".  Without `for_` and `times` it is tried once, as
     in the fault tolerant shell, and for ever if `for_` is infinite.  `every` is the interval at
     which attempts begin, instead of pauses that grow (`back_off`); `each` limits one attempt.
     `sense` says whether what is wanted is free: while it is not, no attempt is made.  Only errors
     of the kinds `on` are failures, others pass; one with a `retry_after` says how many seconds a
-    server wants to be left alone.  `told` gets each failure that is not the last, and the pause
-    that follows in seconds.
+    server wants to be left alone.  Where `times` is the only limit, it is the last one if that is
+    longer than any pause of `back_off`.  `told` gets each failure that is not the last, and the
+    pause that follows in seconds.
     Raises ValueError for durations that are none.
     """
     if for_ is None and times is None:
         times = 1
     if times is not None and times < 1:
         raise ValueError(f"times: {times} is not 1 or more")
+    pauses = back_off or BackOff()
     return Trying(
-        RetryLimits(times, _seconds(every), back_off or BackOff()),
+        RetryLimits(times, _seconds(every), pauses, pauses.most if for_ is None else math.inf),
         _seconds(for_),
         _seconds(each),
         sense,

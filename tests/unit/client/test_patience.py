@@ -70,9 +70,9 @@ def test_a_call_succeeds_once_the_server_is_back(script: Script, connection: Con
 
 def test_a_server_that_wants_to_be_left_alone_is(script: Script, connection: Connection) -> None:
     script.answers = [LATER]
-    with pytest.raises((ServerAway, reliable.OutOfTime)):
-        reliable.trying(for_=1)(connection.health)()
-    assert script.asked <= 1
+    with pytest.raises(ServerAway) as raised:
+        connection.health()
+    assert (script.asked, raised.value.retry_after) == (1, 3600)
 
 
 def test_what_may_not_happen_twice_is_asked_for_once(
@@ -160,6 +160,26 @@ def test_a_cancelled_branch_waits_for_its_server_no_more(
     with pytest.raises(Broken):
         reliable.all_of(["waits", "fails"], branch)
     assert script.asked == 1
+
+
+def test_a_run_says_once_that_its_server_is_away_for_all_of_its_bots() -> None:
+    said: list[str] = []
+    follower = LotFollower(LotTable(), lambda _: None, said.append, lambda *_: {})
+    both = threading.Barrier(2)
+
+    def branch(_: int) -> None:
+        errors = [ServerAway("away")]
+
+        def call() -> None:
+            both.wait(60)  # neither succeeds before the other has said what it says
+            if errors:
+                raise errors.pop()
+
+        follower.patiently(call)
+
+    for absences in (1, 2):
+        reliable.all_of(range(2), branch)
+        assert said == ["away; waiting for the server"] * absences
 
 
 def test_a_run_that_is_over_waits_for_its_server_no_more(

@@ -1,6 +1,8 @@
 import math
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,8 @@ def test_the_last_error_is_raised_as_it_is_with_a_note() -> None:
         for attempt in reliable.trying(times=3, back_off=AT_ONCE):
             with attempt:
                 failing(9, calls)
-    assert raised.value.__notes__ == ["given up after attempt 3"]
+    (note,) = raised.value.__notes__
+    assert re.fullmatch(r"given up after 3 attempts, \d+\.\d s", note)
 
 
 def test_without_a_limit_it_is_tried_once() -> None:
@@ -150,6 +153,30 @@ def test_a_server_that_wants_to_be_left_alone_is(limits: dict[str, Any]) -> None
             with attempt:
                 raise Overloaded
     assert 600 <= pauses[0] <= 750
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked"),
+    [
+        ({"for_": "1h"}, 3600),
+        ({"for_": "1h", "every": "2h"}, 0),
+        ({"for_": "1h", "back_off": BackOff(least=7200, most=7200)}, 0),
+        ({"times": 5, "back_off": BackOff(most=10)}, 11),
+        ({"times": 5, "every": 5, "back_off": BackOff(most=10)}, 11),
+    ],
+)
+def test_an_error_after_which_no_attempt_is_left_is_raised_at_once(
+    limits: dict[str, Any], asked: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Event, "wait", lambda *_: pytest.fail("it waits"))
+    error, attempts = Overloaded(), 0
+    error.retry_after = asked
+    with pytest.raises(Overloaded):
+        for attempt in reliable.trying(**limits):
+            with attempt:
+                attempts += 1
+                raise error
+    assert attempts == 1
 
 
 @pytest.mark.parametrize("wrong", [{"times": 0}, {"for_": "soon"}, {"every": "-1s"}])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from gridbot.api.connection import AWAY_PAUSES, patiently, quiet
+from gridbot.api.connection import AWAY_PAUSES, patiently
 from gridbot.api.errors import BotHeld, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.dag.engine.events import (
@@ -44,6 +44,8 @@ class LotFollower:
     def __init__(self, table: LotTable, told: Told, say: Say, keep: Keep) -> None:
         self._table, self._told, self._say, self._keep = table, told, say, keep
         self.is_over = Cancellation()
+        self._lock = threading.Lock()
+        self._is_away = False  # the server, and that was said
         self._looker: threading.Thread | None = None
         self._to_cancel = queue.SimpleQueue[tuple[NodeLot, list[int]]]()
         self._canceller: threading.Thread | None = None
@@ -57,16 +59,22 @@ class LotFollower:
             if self._looker is None:
                 self._looker = self._started(self._look)
 
-    def patiently(
-        self, call: Callable[[], T], told: Callable[[ServerAway], None] = quiet,
-        *, for_: float = math.inf,
-    ) -> T:  # fmt: skip
+    def patiently(self, call: Callable[[], T], *, for_: float = math.inf) -> T:
         """Call, and again while the server is away and the run goes on.  Raises ServerAway."""
         with entered(Scope(present().deadline, self.is_over)):
             try:
-                return patiently(call, told, for_=for_)
+                found = patiently(call, self._away, for_=for_)
             except Cancelled:
                 raise ServerAway("the run is over") from None
+        self._is_away = False
+        return found
+
+    def _away(self, error: ServerAway) -> None:
+        """Say that the server is away, once for all BOTs."""
+        with self._lock:
+            was_away, self._is_away = self._is_away, True
+        if not was_away:
+            self._say(f"{error}; waiting for the server")
 
     @staticmethod
     def _started(work: Callable[..., None], *args: Any) -> threading.Thread:
@@ -99,15 +107,18 @@ class LotFollower:
     # --- results
 
     def _follow(self, lot: NodeLot) -> None:
+        failures = 0
         while not self.is_over.is_set():
             lot.has_jobs.wait()
+            seen = lot.seen
             try:
                 self._take_results(lot)
             except BotHeld as error:
                 self._hold(lot, str(error))
                 self.is_over.wait(_PATIENCE)
             except ServerAway as error:
-                self.is_over.wait(AWAY_PAUSES.after(error, 1, random.random()))  # noqa: S311
+                failures = failures + 1 if lot.seen == seen else 1
+                self.is_over.wait(AWAY_PAUSES.after(error, failures, random.random()))  # noqa: S311
             except OSError as error:
                 self._say(f"an output cannot be written: {error}")
                 self.is_over.wait(_PATIENCE)
@@ -115,9 +126,10 @@ class LotFollower:
                 self.lose(lot, str(error))
 
     def _take_results(self, lot: NodeLot) -> None:
-        for result in lot.bot.results(follow=True, after=lot.seen):
+        for result in lot.bot.results(follow=True, after=lot.seen, told=self._away):
             if self.is_over.is_set():
                 return
+            self._is_away = False
             self._release(lot)
             self._take(lot, result)
             lot.seen = result.n

@@ -78,7 +78,7 @@ class NodeLots:
                 "group": self.group,
                 **fields(),
             }
-            bot = self._patiently(partial(self._session.submit, **given))
+            bot = self._follower.patiently(partial(self._session.submit, **given))
             for warning in bot.warnings:
                 if "uploaded as an executable" not in warning:
                     self._say(f"BOT {bot.id}: {warning}")
@@ -143,7 +143,7 @@ class NodeLots:
         """Send jobs to the server; to repeat it changes nothing.  May raise GridbotError."""
         for at in range(0, len(jobs), _MOST_AT_ONCE):
             some = [(job.values, job.files) for job in jobs[at : at + _MOST_AT_ONCE]]
-            self._patiently(partial(lot.bot.append_each, some, first + at))
+            self._follower.patiently(partial(lot.bot.append_each, some, first + at))
         self.follow(lot)
 
     def _missing(self, lot: NodeLot) -> list[int]:
@@ -174,13 +174,7 @@ class NodeLots:
         return [JobRemoved(job.node, job.process, str(error)) for job in filter(None, lost)]
 
     def _count(self, lot: NodeLot) -> int:
-        return self._patiently(lot.bot.show).jobs_total
-
-    def _patiently(self, call: Callable[[], T]) -> T:
-        return self._follower.patiently(call, self._away)
-
-    def _away(self, error: Exception) -> None:
-        self._say(f"{error}; waiting for the server")
+        return self._follower.patiently(lot.bot.show).jobs_total
 
     def remember(self, key: str, number: int) -> NodeLot:
         """A BOT that the journal names."""
