@@ -18,7 +18,6 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-MOST_SECONDS = 7 * 86_400  # for which a URL may be signed
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
 

@@ -1,7 +1,8 @@
 """How long is waited after failures: exponential back-off with jitter; pure.
 
-All that is tried again here, in the client, by `gridbot.reliable` and in the overlay, takes its
-pauses from `BackOff`.  Only the program that starts a pilot on a bare node cannot import it.
+All that is tried again in the client, by `gridbot.reliable` and in the overlay takes its pauses
+from `BackOff`.  Only the program that starts a pilot on a bare node cannot import it; the server
+has rules of its own.
 """
 
 from __future__ import annotations

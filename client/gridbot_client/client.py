@@ -86,7 +86,8 @@ class Client:
         self._told_marks: tuple[str, ...] = ()  # of the cache, as the server has acknowledged
         self._use(identity)
         self._census = Census()
-        self._cache = Cache(folder.cache, options.cache_bytes, shared=options.other_cache())
+        shared_cache = options.shared_cache_of_grid()
+        self._cache = Cache(folder.cache, options.cache_bytes, shared=shared_cache)
         # A cluster lends its nodes by a batch system's rules, not by those for a person's machines.
         self._preferences = PreferenceWatch(
             folder, options.room, activity, follows_account=options.pilot is None

@@ -60,8 +60,8 @@ class Options:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
 
-    def other_cache(self) -> SharedCache | None:
-        """The cache that this client shares with others, if it does."""
+    def shared_cache_of_grid(self) -> SharedCache | None:
+        """The cache that the pilots of a grid share; None without one."""
         return SharedCache(self.shared_cache, self.cache_bytes) if self.shared_cache else None
 
     def for_workers(self, folder: Folder, sandbox: Sandbox) -> WorkerOptions:
