@@ -21,15 +21,15 @@ echo "to stderr" >&2
 
 
 @pytest.fixture
-def door(running: Deployment) -> Iterator[tuple[Gatekeeper, ArcUser]]:
+def arc(running: Deployment) -> Iterator[tuple[Gatekeeper, ArcUser]]:
     with open_folder("gatekeeper") as folder, gatekeeper(running, folder) as made:
         yield made
 
 
 def test_each_job_runs_once_whenever_the_gatekeeper_is_killed(
-    running: Deployment, door: tuple[Gatekeeper, ArcUser]
+    running: Deployment, arc: tuple[Gatekeeper, ArcUser]
 ) -> None:
-    keeper, user = door
+    keeper, user = arc
     running.client("laptop")
     gate = running.gate()
     (user.home / "run.sh").write_text("#!/bin/sh\nmkdir out\n" + SCRIPT.partition("\n")[2])
@@ -71,9 +71,9 @@ def test_each_job_runs_once_whenever_the_gatekeeper_is_killed(
 
 
 def test_jobs_fail_are_killed_and_cleaned(
-    running: Deployment, door: tuple[Gatekeeper, ArcUser]
+    running: Deployment, arc: tuple[Gatekeeper, ArcUser]
 ) -> None:
-    keeper, user = door
+    keeper, user = arc
     running.client("laptop")
     failed = user.submit(
         keeper.url,
@@ -92,14 +92,14 @@ def test_jobs_fail_are_killed_and_cleaned(
 
 
 def test_what_cannot_be_run_here_is_refused_with_its_reason(
-    door: tuple[Gatekeeper, ArcUser],
+    arc: tuple[Gatekeeper, ArcUser],
 ) -> None:
-    keeper, user = door
+    keeper, user = arc
     said = user.run(
         "arcsub", "-C", keeper.url, "-T", "arcrest", "-Q", "NONE", "-d", "INFO",
         "-e", "&(executable=/bin/true)(queue=fast)", code=1,
     )  # fmt: skip
-    assert "queue fast: there is one here, gridbot" in said
+    assert "queue fast: the only queue is gridbot" in said
     assert keeper.kill(signal.SIGTERM) == 0
     assert Path(keeper.folder / "gatekeeper.log").read_text().count("Traceback") == 0
     keeper.start()

@@ -35,7 +35,7 @@ _GRID_SECURITY = Path("/etc/grid-security")
     "owner_map",
     type=FILE,
     required=True,
-    help="Owner map: lines of \"SUBJECT\" FILE, a certificate's and its owner's key.",
+    help='Owner map: lines of "SUBJECT" FILE, of a certificate and of its owner\'s key.',
 )
 @click.option(
     "--data",
@@ -81,7 +81,7 @@ _GRID_SECURITY = Path("/etc/grid-security")
     type=click.IntRange(1),
     default=_USUAL.jobs,
     show_default=True,
-    help="Jobs that are kept of one subject, until they are cleaned.",
+    help="Limit of jobs of one subject, which count until they are cleaned.",
 )
 @click.option(
     "--max-input",
@@ -89,7 +89,7 @@ _GRID_SECURITY = Path("/etc/grid-security")
     default="2GB",
     show_default=True,
     metavar="SIZE",
-    help="Most that one input file may have.",
+    help="Limit of one input file.",
 )
 @click.option(
     "--keep",
@@ -107,7 +107,7 @@ def gatekeeper(
 
     Each job is a BOT of the owner to whom the map leads its certificate. The gatekeeper signs it
     with the file signing.key beside that owner's key. It may be killed at any moment: each job that
-    arcsub was told of is submitted once.
+    arcsub got an id for is submitted once.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("urllib3").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Job descriptions in ADL, the XML that ARC's clients send whatever they were given.  Pure.
+"""Job descriptions in ADL, the XML to which ARC's clients convert all others.  Pure.
 
 EMI-ES Activity Description Language, with NorduGrid's extensions; names count, their namespaces
 do not.
@@ -20,7 +20,7 @@ _NAMESPACE = "http://www.eu-emi.eu/es/2010/12/adl"
 _MOST_DEPTH = 20
 _MOST_ELEMENTS = 100_000
 _MOST_NUMBER = 10**15
-# What says nothing of a run here.
+# Elements that do not change how a job runs here.
 _IGNORED = {
     "Application": {"ExpirationTime", "LoggingDirectory", "Notification", "RemoteLogging",
                     "WipeTime", "Rerun", "Priority", "Annotation"},
@@ -33,23 +33,23 @@ _IGNORED = {
 def parsed(text: str) -> Element:
     """The root of a document without a DTD, in local names, without attributes.
 
-    What it takes is in proportion to the text.  Raises BadInput.
+    Time and memory are in proportion to the length of the text.  Raises BadInput.
     """
-    made = _Bounded()
-    parser = expat.ParserCreate()  # does not put namespaces before names, each time anew
+    builder = _BoundedBuilder()
+    parser = expat.ParserCreate()  # without a copy of the namespace in each name
     parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = made.doctype
-    parser.StartElementHandler = made.start
-    parser.EndElementHandler = made.end
-    parser.CharacterDataHandler = made.data
+    parser.StartDoctypeDeclHandler = builder.doctype
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
         raise BadInput(f"not valid XML: {error}") from None
-    return made.document[0]
+    return builder.document[0]
 
 
-class _Bounded:
+class _BoundedBuilder:
     """Builds shallow documents: a deep one would exhaust the stack where it is written again."""
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class _Bounded:
             raise BadInput(f"XML: more than {_MOST_DEPTH} elements within each other")
         local = name.rpartition(":")[2]
         if not (local.isascii() and local[:1].isalpha()):
-            raise BadInput(f"XML: {name[:60]}: this is no name of an element here")
+            raise BadInput(f"XML: {name[:60]}: no usable name of an element")
         self._open.append(SubElement(self._open[-1], local))
 
     def end(self, _: str) -> None:
-        """End the innermost element; text between elements says nothing."""
+        """End the innermost element; text between elements is dropped."""
         ended = self._open.pop()
         if len(ended):
             ended.text = None
@@ -86,7 +86,7 @@ class _Bounded:
 
     def doctype(self, name: str, *_: object) -> None:
         """Refuse what may define entities."""
-        raise BadInput(f"XML: a document type, {name[:60]}, is not read")
+        raise BadInput(f"XML: document type {name[:60]}: not supported")
 
 
 def written(job: Element) -> str:
@@ -126,8 +126,8 @@ def described(root: Element) -> JobDescription:
         raise BadInput(f"ADL: {root.tag[:60]}: expected ActivityDescription")
     for part, known in _KNOWN.items():
         for element in children(root, part):
-            if strange := next((item.tag for item in element if item.tag not in known), None):
-                raise BadInput(f"ADL: {part}/{strange[:60]} cannot be said of a job here")
+            if unknown := next((item.tag for item in element if item.tag not in known), None):
+                raise BadInput(f"ADL: {part}/{unknown[:60]} is not supported")
     application = next(children(root, "Application"), Element("Application"))
     resources = next(children(root, "Resources"), Element("Resources"))
     slots = _number(resources, "SlotRequirement", "NumberOfSlots") or 1
@@ -169,27 +169,27 @@ def _input(item: Element) -> SentFile:
     name = text_at(item, "Name")
     if source := text_at(item, "Source", "URI"):
         raise BadInput(
-            f"ADL: InputFile {name[:60]} from {source[:60]}: only files that the client sends are"
-            " taken here"
+            f"ADL: InputFile {name[:60]} from {source[:60]}: URLs are not supported;"
+            " the client sends input files"
         )
     return SentFile(name, text_at(item, "IsExecutable") in ("true", "1"))
 
 
 def _output_names(root: Element, logs: str) -> Iterator[str]:
-    """Files to keep; A-REX's own logs of a job are none."""
+    """The output files, without the folder of A-REX's own logs."""
     for item in children(root, "DataStaging", "OutputFile"):
         name = text_at(item, "Name")
         if target := text_at(item, "Target", "URI"):
             raise BadInput(
-                f"ADL: OutputFile {name[:60]} to {target[:60]}: outputs are kept here until the"
-                " client fetches them"
+                f"ADL: OutputFile {name[:60]} to {target[:60]}: URLs are not supported;"
+                " the client fetches output files"
             )
         if name != logs:
             yield name
 
 
 def _seconds(resources: Element, slots: int) -> int | None:
-    """The limit of wall clock time; of a job that has none, that of CPU time for each slot."""
+    """The limit of wall clock time; without one, that of CPU time for each slot."""
     total = _number(resources, "TotalCPUTime")
     return (
         _number(resources, "WallTime")

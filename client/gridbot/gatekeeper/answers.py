@@ -28,7 +28,7 @@ class RequestFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArcRequest:
-    """A request of somebody who may make one."""
+    """A request of a known client."""
 
     method: str
     path: Sequence[str]  # its parts behind /arex/rest
@@ -95,7 +95,7 @@ def _element(name: str, value: Any) -> Element:
             element.set(key[1:], str(item))
             continue
         items = item if isinstance(item, list) else [item]
-        element.extend([_element(key, one) for one in items])
+        element.extend([_element(key, each) for each in items])
     return element
 
 

@@ -74,7 +74,7 @@ def check(job: JobDescription) -> None:
     Raises BadInput that names the first fault.
     """
     if job.queue not in ("", QUEUE):
-        raise BadInput(f"queue {job.queue[:_MOST_TEXT]}: there is one here, {QUEUE}")
+        raise BadInput(f"queue {job.queue[:_MOST_TEXT]}: the only queue is {QUEUE}")
     if job.slots > MOST_SLOTS:
         raise BadInput(f"{job.slots} slots, at most {MOST_SLOTS}")
     try:
@@ -116,10 +116,12 @@ def _check_outputs(job: JobDescription) -> None:
             file_name(_directory(name), "output file")
     outputs = {*job.outputs, *streams(job).values()}
     if renamed := next((name for name in outputs if "=" in name), None):
-        raise BadInput(f"output file {renamed}: the name of an output has no = here")
+        raise BadInput(f"output file {renamed}: the name of an output must not contain =")
     _check_folders("output file", outputs)
     if part := next((name for name in outputs if f"{name}.part" in outputs), None):
-        raise BadInput(f"output file {part}.part: {part} is written under this name; rename one")
+        raise BadInput(
+            f"output file {part}.part: {part} has this name while it is written; rename one"
+        )
 
 
 def _manifest(job: JobDescription) -> Manifest:
@@ -149,7 +151,7 @@ def _check_folders(what: str, names: Set[str]) -> None:
     for name in sorted(names):
         folders = (name[:place] for place, letter in enumerate(name) if letter == "/")
         if folder := next((folder for folder in folders if folder in names), None):
-            raise BadInput(f"{what} {name}: {folder} is a file, too, and no directory")
+            raise BadInput(f"{what} {name}: {folder} is a file, not a directory")
 
 
 def submission_fields(job: JobDescription, id: str, folder: Path) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def submission_fields(job: JobDescription, id: str, folder: Path) -> dict[str, A
         "stdin": job.stdin,
         "env": _environment(job),
         "cpus": job.slots,
-        # What a program exits with is for the scientist; a run that the machine broke is repeated.
+        # What a program exits with is for its user to judge; what the machine broke is repeated.
         "exit_codes": "any",
         "max_failures": "100%",  # is not held: nobody would see that
         "group": GROUP,

@@ -16,14 +16,14 @@ MOST_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class DescribedJob:
-    """A description of one job, as a text, and the job, or why it cannot be run here."""
+    """The text of one description, and its job, or why that cannot run here."""
 
     text: str
     found: JobDescription | BadInput
 
 
 def read(text: str) -> list[DescribedJob]:
-    """The jobs of a text.  Raises BadInput for what is none, or more than are taken at once."""
+    """The jobs of a text.  Raises BadInput for wrong syntax, no job, or more than MOST_AT_ONCE."""
     items = _items(text)
     if len(items) > MOST_AT_ONCE:
         raise BadInput(f"{len(items)} jobs in one request, at most {MOST_AT_ONCE}")

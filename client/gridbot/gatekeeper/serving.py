@@ -1,7 +1,7 @@
 """Lets clients in: TLS with certificates of clients, and bounds for slow and many peers.
 
-Each connection has a thread, and each of its steps a deadline, after which it is closed.  Who has
-not shown a certificate yet takes no place of those who have.
+Each connection has a thread, and each of its steps a deadline, after which it is closed.
+Connections in the TLS handshake are counted apart from those of known clients.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class GatekeeperServer(ThreadingHTTPServer):
         self._deadlines = dict[socket.socket, float]()
 
     def allow(self, connection: socket.socket, seconds: float) -> None:
-        """Let a connection live for so many seconds from now on."""
+        """Close a connection this many seconds from now, unless this is called again."""
         self._deadlines[connection] = time.monotonic() + seconds
 
     def allow_step(self, connection: socket.socket) -> None:
-        """Let a connection live for one more step."""
+        """Give a connection the time of one more step."""
         self.allow(connection, self.limits.step_seconds)
 
     def service_actions(self) -> None:
@@ -190,7 +190,7 @@ class GatekeeperServer(ThreadingHTTPServer):
 
 
 def _source(address: str) -> str:
-    """Who counts as one: an address, or a network of IPv6, whose addresses one machine may have."""
+    """What counts as one peer: an IPv4 address, or an IPv6 network that one machine may have."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if found.version == 4:
         return address

@@ -12,13 +12,13 @@ from gridbot.api.state import BotState
 class ArcState(StrEnum):
     """States of a job, of those that A-REX's REST interface has."""
 
-    ACCEPTED = "ACCEPTED"  # its files are awaited
-    SUBMITTING = "SUBMITTING"  # it may have a BOT, or not
-    QUEUING = "QUEUING"  # no machine has it
+    ACCEPTED = "ACCEPTED"  # it waits for input files
+    SUBMITTING = "SUBMITTING"  # its BOT may exist already
+    QUEUING = "QUEUING"  # it waits for a machine
     RUNNING = "RUNNING"
     HELD = "HELD"
-    KILLING = "KILLING"  # its end was asked for
-    FINISHING = "FINISHING"  # it has ended, and its files are fetched
+    KILLING = "KILLING"  # it is being cancelled
+    FINISHING = "FINISHING"  # its outputs are being fetched
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     KILLED = "KILLED"
@@ -29,7 +29,7 @@ ENDED = frozenset((ArcState.FINISHED, ArcState.FAILED, ArcState.KILLED))
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended; the reason is empty unless it failed."""
+    """How a job ended; the reason is empty if it is FINISHED."""
 
     state: ArcState
     reason: str = ""
@@ -46,7 +46,7 @@ def of_bot(bot: BotState) -> ArcState:
 
 
 def end_of(result: Result, *, is_killed: bool) -> JobEnd:
-    """How a job ended, by its result; one that was done before it was killed is not killed."""
+    """How a job ended, by its result; one that was done before it was killed counts as done."""
     is_done = result.state == "done"
     if is_done and not result.exit_code:
         state, reason = ArcState.FINISHED, ""

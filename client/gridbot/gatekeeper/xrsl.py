@@ -14,7 +14,7 @@ from gridbot.gatekeeper.descriptions import JobDescription, SentFile
 from gridbot.rsl.syntax import AND, MULTI, Relation, Spec, Specs, Variables, plain_name, written
 from gridbot.rsl.values import Found, number, pairs, single, texts, values_of
 
-# What is about the client's choice of a cluster, about other ways than these, or only for show.
+# Attributes that choose a cluster, are about other middleware, or are for information only.
 _IGNORED = frozenset(
     map(
         plain_name,
@@ -29,7 +29,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AMOUNT = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])\s*([a-z]*)")
 _PERIOD = re.compile(r"pt?(?=.)(?:([0-9]{1,5})d)?t?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?"
                      r"(?:([0-9]{1,9})s)?")  # fmt: skip
-# What a client says of a file that it sends: its size, and maybe a checksum.
+# For a file that the client sends, its size, and maybe a checksum, stand in place of a URL.
 _SIZE = re.compile(r"[0-9]*(\.[0-9a-f]*)?")
 
 Reader = Callable[[JobDescription, Relation, list[Found]], JobDescription]
@@ -43,7 +43,7 @@ def described(spec: Spec) -> JobDescription:
     variables = Variables({})
     for item in spec.items:
         if not isinstance(item, Relation):
-            raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not read here")
+            raise BadInput(f"xRSL: {written(item)[:60]}: alternatives are not supported")
         values = values_of(item, variables)
         if item.name == "rslsubstitution":
             variables.define(pairs(item, values))
@@ -68,14 +68,12 @@ def _reader(relation: Relation) -> Reader:
     reader = _READERS.get(relation.name)
     if reader is None:
         known = ", ".join(sorted({*_READERS, "join"}))
-        raise BadInput(
-            f"xRSL: {written(relation)[:60]}: this cannot be said of a job here; there are {known}"
-        )
+        raise BadInput(f"xRSL: {written(relation)[:60]}: not supported; there are {known}")
     return reader
 
 
 def seconds(text: str, unit: int) -> int | None:
-    """A time such as 90, "2 hours", "1d 6h" or PT90M; numbers alone are so many times `unit`."""
+    """A time such as 90, "2 hours", "1d 6h" or PT90M; a number alone is multiplied by `unit`."""
     plain = text.strip().lower()
     if period := _PERIOD.fullmatch(plain):
         days, hours, minutes, rest = (int(part or 0) for part in period.groups())
@@ -108,8 +106,8 @@ def _inputs(job: JobDescription, relation: Relation, values: list[Found]) -> Job
     for name, source in pairs(relation, values).items():
         if not _SIZE.fullmatch(source):
             raise BadInput(
-                f"xRSL: {relation.attribute}: {name[:60]} from {source[:60]}: only files that the"
-                " client sends are taken here"
+                f"xRSL: {relation.attribute}: {name[:60]} from {source[:60]}: URLs are not"
+                " supported; the client sends input files"
             )
     return replace(job, inputs=(*job.inputs, *map(SentFile, pairs(relation, values))))
 
@@ -118,8 +116,8 @@ def _outputs(job: JobDescription, relation: Relation, values: list[Found]) -> Jo
     for name, target in pairs(relation, values).items():
         if target:
             raise BadInput(
-                f"xRSL: {relation.attribute}: {name[:60]} to {target[:60]}: outputs are kept here"
-                " until the client fetches them"
+                f"xRSL: {relation.attribute}: {name[:60]} to {target[:60]}: URLs are not"
+                " supported; the client fetches output files"
             )
     return replace(job, outputs=(*job.outputs, *pairs(relation, values)))
 

@@ -200,7 +200,7 @@ def _related(request: Request, relation: Relation, variables: Variables) -> Requ
         variables.define(pairs(relation, values))
         return request
     if name in _IGNORED:
-        note = f"{relation.attribute} says nothing here: it is about a submission to GRAM"
+        note = f"{relation.attribute} is ignored: it is about a submission to GRAM"
         return replace(request, notes=(*request.notes, note))
     if name in STREAMS:
         if values == [_NOTHING]:
@@ -212,7 +212,7 @@ def _related(request: Request, relation: Relation, variables: Variables) -> Requ
     reader = _READERS.get(name)
     if reader is None:
         known = ", ".join(sorted(_READERS))
-        raise BadInput(f"RSL: {relation.attribute} cannot be said of a job here; there are {known}")
+        raise BadInput(f"RSL: {relation.attribute} is not supported; there are {known}")
     return reader(request, relation, values)
 
 

@@ -94,7 +94,7 @@ def test_what_says_nothing_here_is_told() -> None:
         ("&(count = 2)", "executable is missing"),
         ("&(executable = a)(count = none)", "count = none: expected a number"),
         ("&(executable = a)(count = 0)", "count = 0: expected a number"),
-        ("&(executable = a)(directory = /tmp)", "directory cannot be said of a job here"),
+        ("&(executable = a)(directory = /tmp)", "directory is not supported; there are"),
         ("&(executable = a)(job_type = mpi)", "job_type 'mpi': single or multiple"),
         ("&(executable = a)(executable != b)", "executable != b: expected = after executable"),
         ("&(executable = a)(file_stage_in = (http://x/y y))", "only local files are sent"),

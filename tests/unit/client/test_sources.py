@@ -110,7 +110,7 @@ def test_of_an_endless_content_no_more_is_taken_than_is_wanted(
 
 
 @pytest.mark.parametrize("head", [HEAD + b"X-Long: ", HEAD + b"Content-Length: 8192\r\n\r\n"])
-def test_a_source_that_drips_its_head_or_its_body_is_left(
+def test_a_source_that_sends_its_head_or_its_body_too_slowly_is_left(
     place: SourceServer, tmp_path: Path, head: bytes
 ) -> None:
     url, part = place.behaves("/slow", drips(head)), tmp_path / "part"
