@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gridbot.api.bot import Bot
     from gridbot.api.errors import (
         BadInput,
         BotHeld,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gridbot.api.group import BotGroup
     from gridbot.api.programs import PlatformProgram
     from gridbot.api.results import OutputFile, Real, Result
-    from gridbot.api.session import Bot, Session, connect
+    from gridbot.api.session import Session, connect
     from gridbot.api.state import BotState
     from gridbot.api.submission import Submission
     from gridbot.executor.calls import JobFailed, RemoteError
@@ -63,6 +64,7 @@ _MODULES = (
     "api.group",
     "api.programs",
     "api.results",
+    "api.bot",
     "api.session",
     "api.state",
     "api.submission",

@@ -16,8 +16,8 @@ import pytest
 from tests.system.deployment import Deployment, Gate, eventually
 
 from gridbot import BadInput, Flow, FlowFailed, GridbotError, Session
+from gridbot.api.bot import Bot
 from gridbot.api.results import OutputFile
-from gridbot.api.session import Bot
 
 PATIENCE = 120.0
 

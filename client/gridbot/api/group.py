@@ -16,7 +16,8 @@ from gridbot.api.state import BotState
 from gridbot.printing import counted
 
 if TYPE_CHECKING:
-    from gridbot.api.session import Bot, Session
+    from gridbot.api.bot import Bot
+    from gridbot.api.session import Session
 
 Told = Callable[[ServerAway], None]
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from gridbot.api.bot import Bot
 from gridbot.api.errors import GridbotError
-from gridbot.api.session import Bot, Session
+from gridbot.api.session import Session
 from gridbot.api.state import BotState, why_held
 from gridbot.commands import bot_changes
 from gridbot.commands.options import (

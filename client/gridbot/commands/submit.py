@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from gridbot.api.bot import Bot
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.programs import PlatformProgram
-from gridbot.api.session import Bot, Session
+from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import complain, wait_for
 from gridbot.commands.options import (

@@ -8,10 +8,11 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
+from gridbot.api.bot import Bot
 from gridbot.api.connection import patiently
 from gridbot.api.errors import BadInput, PolicyError
 from gridbot.api.results import Result
-from gridbot.api.session import Bot, Session
+from gridbot.api.session import Session
 from gridbot.executor.calls import Form, JobFailed, Outcome, outcomes
 from gridbot_policies.classad import ParseError, parse
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gridbot.api.bot import Bot
 from gridbot.api.connection import patiently
 from gridbot.api.errors import GridbotError
 from gridbot.api.results import Result, json_lines, result_of
-from gridbot.api.session import Bot, Session, connect
+from gridbot.api.session import Session, connect
 from gridbot.api.state import why_held
 from gridbot.executor import chunks
 from gridbot.executor.bots import outcomes_of, policy_of, submit_bot

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gridbot.api.bot import Bot
 from gridbot.api.connection import patiently
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.results import Result
-from gridbot.api.session import Bot, Session, connect
+from gridbot.api.session import Session, connect
 from gridbot.executor.bots import JOB_FILES, outcomes_of, policy_of, submit_bot
 from gridbot.executor.calls import JobFailed, Outcome, PendingCall, Pickling
 from gridbot.executor.executor import BrokenGridbot

@@ -15,10 +15,10 @@ from typing import IO, Any
 
 import click
 
+from gridbot.api.bot import Bot
 from gridbot.api.connection import quiet
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.results import OutputFile, Result
-from gridbot.api.session import Bot
 from gridbot.api.units import size
 from gridbot.printing import csv_cell, first_line, json_document
 from gridbot_client.protocol.messages import ProtocolError, file_name

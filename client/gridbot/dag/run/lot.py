@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from gridbot.api.session import Bot
+from gridbot.api.bot import Bot
 
 
 class OutputTarget(Protocol):
