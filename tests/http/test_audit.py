@@ -40,6 +40,12 @@ def test_what_changes_nothing_is_not_noted(site: Site, alice: Person, bob: Perso
     assert entries(alice) == entries(bob) == []
 
 
+def test_that_a_machine_joins_is_not_noted(alice: Person) -> None:
+    joined = alice("POST", "/api/v1/clients", json={"host": {}, "mac": "aa:bb"})
+    assert joined.status_code == 201
+    assert entries(alice) == []
+
+
 def test_a_change_that_cannot_be_noted_is_acknowledged_and_told_to_the_log(
     site: Site, alice: Person, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,7 +27,7 @@ SQL = sql.load("audit.sql")
 
 _CHANGES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _ALL_THE_TIME = frozenset(
-    ("blobs", "uploads", "clients", "content", "overlay", "append_jobs", "tell_workflow")
+    ("blobs", "uploads", "clients", "joining", "content", "overlay", "append_jobs", "tell_workflow")
 )
 _NO_CHANGES = frozenset(("log_out",))
 _SECRETS = ("code", "key", "password", "secret", "signature", "token", "envelope")
