@@ -83,5 +83,6 @@ KINDS: dict[str, Callable[[Grid, Path], Submitter]] = {
     "local": _of("local", "Local"),
     "pbs": _of("pbs", "Pbs"),
     "slurm": _of("slurm", "Slurm"),
+    "slurmrestd": _of("slurmrestd", "Slurmrestd"),
     "ssh": _of("ssh", "Ssh"),
 }

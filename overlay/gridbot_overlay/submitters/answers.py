@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import requests
 
+from gridbot_client.net.discovery import is_loopback
 from gridbot_overlay.submitters.commands import OUTPUT_BYTES
 
 
 class _Plain(ElementTree.TreeBuilder):
     def doctype(self, *_: object) -> None:
         raise ValueError("it has a document type, which may define entities")
+
+
+def keeps_secrets(url: str) -> bool:
+    """Whether keys may be sent there: by HTTPS, or on this machine; the URL names no more."""
+    try:
+        parts = urlsplit(url)
+        is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+        is_hidden = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url))
+        return is_plain and is_hidden and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def content(answer: requests.Response) -> bytes:

@@ -27,12 +27,10 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
-from gridbot_client.net.discovery import is_loopback
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
-from gridbot_overlay.submitters import GridError, rendering
+from gridbot_overlay.submitters import GridError, answers, rendering
 from gridbot_overlay.submitters.ec2_api import DRY_RUN, Ec2Api, Ec2Error, text_of
 from gridbot_overlay.submitters.ec2_young import Young
 from gridbot_overlay.submitters.logs import TAIL_BYTES
@@ -83,7 +81,7 @@ class Ec2:
         self._given = given(grid.directives)
         region = self._options["region"]
         endpoint = self._options["endpoint"] or f"https://ec2.{region}.amazonaws.com"
-        if not _is_safe(endpoint):
+        if not answers.keeps_secrets(endpoint):
             text = f"grid {grid.name}: option endpoint must be https://HOST, not {endpoint!r}"
             raise GridError(text, is_lasting=True)
         self._api = Ec2Api.of(endpoint.rstrip("/"), region, self._options["credentials"])
@@ -346,14 +344,3 @@ def words(output: str) -> str:
 
 def _instances(document: Element) -> Iterator[Element]:
     yield from document.iterfind(".//{*}instancesSet/{*}item")
-
-
-def _is_safe(endpoint: str) -> bool:
-    """Whether user data, with its key, may be sent there."""
-    try:
-        parts = urlsplit(endpoint)
-        is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
-        is_hidden = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(endpoint))
-        return is_plain and is_hidden and bool(parts.hostname)
-    except ValueError:
-        return False

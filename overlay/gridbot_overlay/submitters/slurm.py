@@ -13,67 +13,17 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
-from gridbot_overlay.submitters import GridError, rendering, slurm_check
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting
+from gridbot_overlay.submitters import GridError, rendering, slurm_check, slurm_states
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site
 
-AWAY = re.compile(
-    "Unable to contact slurm|Socket timed out|temporarily unable|Connection (refused|timed out)"
-    "|Zero Bytes were transmitted|Transport endpoint|Resource temporarily unavailable"
-    "|[Bb]ackup controller|in standby mode"
-)
-# What scancel says of jobs that have gone.
-_GONE = re.compile("Invalid job id|already completing or completed|already completed")
-
-# https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES
-STATES = {
-    "PENDING": PilotState.QUEUED,
-    "REQUEUED": PilotState.QUEUED,
-    "REQUEUE_FED": PilotState.QUEUED,
-    "CONFIGURING": PilotState.QUEUED,  # its nodes are being started
-    "POWER_UP_NODE": PilotState.QUEUED,
-    "REQUEUE_HOLD": PilotState.HELD,
-    "SPECIAL_EXIT": PilotState.HELD,
-    "RESV_DEL_HOLD": PilotState.HELD,
-    "RUNNING": PilotState.RUNNING,
-    "COMPLETING": PilotState.RUNNING,  # it still occupies its node
-    "STAGE_OUT": PilotState.RUNNING,
-    "RESIZING": PilotState.RUNNING,
-    "SIGNALING": PilotState.RUNNING,
-    "SUSPENDED": PilotState.RUNNING,
-    "STOPPED": PilotState.RUNNING,
-    "BOOT_FAIL": PilotState.ENDED,
-    "CANCELLED": PilotState.ENDED,
-    "COMPLETED": PilotState.ENDED,
-    "DEADLINE": PilotState.ENDED,
-    "FAILED": PilotState.ENDED,
-    "NODE_FAIL": PilotState.ENDED,
-    "OUT_OF_MEMORY": PilotState.ENDED,
-    "PREEMPTED": PilotState.ENDED,
-    "REVOKED": PilotState.ENDED,
-    "TIMEOUT": PilotState.ENDED,
-}
-# Why a waiting job will not start before somebody changes it, its account or the cluster.  Limits
-# on running jobs are not among these: our own pilots' end lifts them.
-# https://slurm.schedmd.com/job_reason_codes.html
-_NEVER_STARTS = re.compile(
-    "JobHeld(User|Admin)|BadConstraints|DependencyNeverSatisfied|PartitionTimeLimit"
-    "|PartitionNodeLimit|PartitionInactive|ReservationDeleted|AccountNotAllowed|QOSNotAllowed"
-    "|Invalid(Account|QOS)|QOSUsageThreshold|JobLaunchFailure|SystemFailure"
-    "|(Assoc|QOS)Grp\\w*(?<!Run)MinutesLimit"  # a budget that is used up
-    "|(Assoc|QOS)\\w*(PerJob|PerNode|WallDuration|TimeLimit|NotSatisfied)\\w*"
-    "|launch[ _]failed[ _]requeued[ _]held|job[ _]requeued[ _]in[ _]held[ _]state"
-)
 # Width of each column; names come last, because others' may hold letters of several bytes.
 _COLUMNS = {"JobArrayID": 40, "State": 20, "Reason": 80, "exit_code": 12, "NodeList": 80}
 _COLUMNS |= {"Name": 80}
-# The exit code of a job that somebody ended says nothing of it.
-_ENDED_ITSELF = ("COMPLETED", "FAILED")
 # How a pilot of several nodes finds them, this one first, and starts something on one.
 _NODES = """\
 nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$SLURMD_NODENAME" | paste -sd, -)
@@ -88,7 +38,7 @@ class Slurm(OnSite):
     """Pilots as jobs of one Slurm cluster."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        super().__init__(grid, site(grid, folder, {}, AWAY, has_nodes=True))
+        super().__init__(grid, site(grid, folder, {}, slurm_states.AWAY, has_nodes=True))
 
     def submit(self, order: PilotOrder) -> list[str]:
         """Submit one array, or several where the cluster's arrays are short."""
@@ -108,7 +58,7 @@ class Slurm(OnSite):
 
     def cancel(self, native_ids: Sequence[str]) -> None:
         """Cancel pilots, many with each command."""
-        self._site.commands.cancel("scancel", native_ids, _GONE)
+        self._site.commands.cancel("scancel", native_ids, slurm_states.GONE)
 
     def check(self) -> list[CheckResult]:
         """Compare the grid with partitions, limits and what sbatch says of a test."""
@@ -182,6 +132,7 @@ def _sighting(cells: dict[str, str], prefix: str) -> Sighting | None:
         return None
     tag, first = named
     element = cells["JobArrayID"].partition("_")[2]
+    has_ended_itself = cells["State"] in slurm_states.ENDED_ITSELF
     if not element and cells["State"] == "CANCELLED" and not cells["NodeList"]:
         # What is left of an array after its waiting elements were cancelled looks like this; a
         # pilot that was cancelled alone before it started may be missing as well.
@@ -190,26 +141,11 @@ def _sighting(cells: dict[str, str], prefix: str) -> Sighting | None:
         tag=tag,
         native_id=cells["JobArrayID"],
         index=first + (int(element) if element.isdecimal() else 0),
-        state=_state(cells["State"], cells["Reason"]),
-        reason=_reason(cells["State"], cells["Reason"]),
+        state=slurm_states.state_of(cells["State"], cells["Reason"]),
+        reason=slurm_states.words_of(cells["State"], cells["Reason"]),
         node=cells["NodeList"],
-        exit_code=_exit_code(cells["exit_code"]) if cells["State"] in _ENDED_ITSELF else None,
+        exit_code=_exit_code(cells["exit_code"]) if has_ended_itself else None,
     )
-
-
-def _state(word: str, reason: str) -> PilotState:
-    # A word that Slurm did not have when this was written must not make a pilot disappear.
-    state = STATES.get(word, PilotState.RUNNING)
-    return PilotState.HELD if state is PilotState.QUEUED and _NEVER_STARTS.search(reason) else state
-
-
-def _reason(word: str, reason: str) -> str:
-    said = "" if reason in ("None", "(null)") else reason
-    if word == "PENDING":
-        return said
-    if word == "RUNNING" or (word == "COMPLETED" and not said):
-        return ""
-    return f"{word}: {said}" if said else word
 
 
 def _exit_code(text: str) -> int | None:

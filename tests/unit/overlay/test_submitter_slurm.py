@@ -7,7 +7,7 @@ import pytest
 from tests.orders import make_order
 
 from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState, Sighting
-from gridbot_overlay.submitters import KINDS, GridError, slurm, slurm_check
+from gridbot_overlay.submitters import KINDS, GridError, slurm, slurm_check, slurm_states
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
 
@@ -151,7 +151,7 @@ def test_a_state_that_is_not_known_does_not_make_a_pilot_disappear() -> None:
 
 
 def test_each_state_of_the_overlay_but_the_first_is_reached() -> None:
-    assert set(slurm.STATES.values()) == set(PilotState) - {PilotState.SUBMITTING}
+    assert set(slurm_states.STATES.values()) == set(PilotState) - {PilotState.SUBMITTING}
 
 
 @pytest.mark.parametrize(
