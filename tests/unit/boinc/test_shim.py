@@ -439,3 +439,10 @@ def test_an_end_is_read_from_every_shells_times() -> None:
         assert ending is not None
         assert ending.exit_code == -11
         assert ending.cpu_seconds == pytest.approx(seconds)
+
+
+def test_an_exit_code_has_32_bits_and_a_sign() -> None:
+    for said, code in (("-1073741819", -1073741819), ("3221225477", -1073741819), ("256", 256)):
+        ending = read_ending(f"[gridbot end reason=exit_nonzero exit={said} cpu=0m0s+0m0s]\n")
+        assert ending is not None
+        assert ending.exit_code == code

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gridbot_client.protocol.messages import LOG_TAIL_BYTES, Output, Report
-from gridbot_server.boinc.application.shim.ending import Ending, read_ending
+from gridbot_server.boinc.application.shim.ending import Ending, read_ending, signed_32
 from gridbot_server.boinc.protocol.names import Lease, Names, output_number
 from gridbot_server.boinc.protocol.request import FileInfo, Reported, SchedulerRequest
 from gridbot_server.boinc.protocol.tags import unescape_bytes
@@ -187,18 +187,13 @@ def _reason(reported: Reported, words: str) -> tuple[str, int | None]:
     if found := _SIGNAL.search(words):
         return "signal", -int(found[1])
     if found := _EXITED.search(words):
-        return "exit_nonzero", _exit_code(int(found[1]))
+        return "exit_nonzero", signed_32(int(found[1]))
     for found in _FILE_ERROR.finditer(words):
         if reason := _REASONS.get(int(found[1])):
             return reason, 0 if state == COMPUTE_ERROR and status == 0 else None
     if reason := _REASONS.get(status) or _OF_STATE.get(state):
         return reason, None
-    return ("exit_nonzero", _exit_code(status)) if status else ("client_error", None)
-
-
-def _exit_code(status: int) -> int:
-    """An exit status in 32 bits with a sign, as Windows gives them either way."""
-    return (status + 2**31) % 2**32 - 2**31
+    return ("exit_nonzero", signed_32(status)) if status else ("client_error", None)
 
 
 def _uploads(replica: str, files: Sequence[FileInfo]) -> dict[int, FileInfo]:

@@ -1,5 +1,7 @@
 """The program that runs a BOT's command under a stock client: a shell script per manifest.
 
+For Windows it is a program: see `windows`.
+
 The script is `shim.sh` with the manifest's command, types, names and limits written into it as
 quoted text, so that one signature covers all that may run.  A job's command line brings only the
 values, encoded; BOINC would split them at white space and has no way to quote a quote.
@@ -64,7 +66,7 @@ def command_line(
     ]
     words = [",".join(own_inputs), *values]
     line = " ".join(
-        [f":{id.bot} :{id.seq} :{id.replica}", *(":" + _encoded(word) for word in words), "."]
+        [f":{id.bot} :{id.seq} :{id.replica}", *(":" + encoded(word) for word in words), "."]
     )
     if len(line) > _MOST_COMMAND_LINE_BYTES:
         raise Unsuitable(
@@ -97,13 +99,8 @@ def may_lack_output(manifest: Manifest) -> bool:
 
 
 def _rendered(manifest: Manifest) -> Iterator[str]:
+    check(manifest)
     names = value_names(manifest)
-    if len(names) > _MOST_VALUES:
-        raise Unsuitable(f"the command has {len(names)} placeholders, at most {_MOST_VALUES}")
-    if manifest.walls.level:
-        raise Unsuitable(f"it asks for sandbox level {manifest.walls.level}, stock clients have 0")
-    if lacking := _beyond(manifest):
-        raise Unsuitable(f"it asks for {lacking}, which stock clients do not know")
     limits = manifest.resources
     yield f"# Manifest {manifest_id(manifest.text())}"
     yield f"limit_seconds={math.ceil(limits.seconds)}"
@@ -115,8 +112,19 @@ def _rendered(manifest: Manifest) -> Iterator[str]:
     yield from _checkpoint(manifest)
     yield from _function("take_values", _takes(manifest, names))
     yield from _function("place_signed", _places(manifest))
-    yield from _function("run_command", ["run " + " ".join(_arguments(manifest, names))])
+    yield from _function("run_command", ["run " + " ".join(_arguments(manifest))])
     yield from _function("pick_outputs", _picks(manifest))
+
+
+def check(manifest: Manifest) -> None:
+    """Raise Unsuitable for a manifest that asks for more than this program does anywhere."""
+    count = len(value_names(manifest))
+    if count > _MOST_VALUES:
+        raise Unsuitable(f"the command has {count} placeholders, at most {_MOST_VALUES}")
+    if manifest.walls.level:
+        raise Unsuitable(f"it asks for sandbox level {manifest.walls.level}, stock clients have 0")
+    if lacking := _beyond(manifest):
+        raise Unsuitable(f"it asks for {lacking}, which stock clients do not know")
 
 
 def _beyond(manifest: Manifest) -> str:
@@ -138,7 +146,7 @@ def _checkpoint(manifest: Manifest) -> Iterator[str]:
     streams = [name for name in STREAMS if name in manifest.outputs]
     yield f"checkpoint_code={rule.exit_code if rule else ''}"
     yield f"checkpoint_every={rule.every if rule else 0:g}"
-    yield f"checkpoint_files={_quoted(' '.join(map(_checked, rule.files if rule else ())))}"
+    yield f"checkpoint_files={_quoted(' '.join(map(checked, rule.files if rule else ())))}"
     yield f"checkpoint_streams={_quoted(' '.join(streams))}"
 
 
@@ -159,40 +167,52 @@ def _places(manifest: Manifest) -> Iterator[str]:
     for number, ref in enumerate(manifest.inputs):
         verb = "place_program" if ref.executable else "place"
         verb = "place_archive" if ref.name in manifest.archives else verb
-        yield f"{verb} {SIGNED_INPUT.format(number)} {_quoted(_checked(ref.name))}"
+        yield f"{verb} {SIGNED_INPUT.format(number)} {_quoted(checked(ref.name))}"
 
 
-def _arguments(manifest: Manifest, names: Sequence[str]) -> Iterator[str]:
+def _arguments(manifest: Manifest) -> Iterator[str]:
     """The command as quoted shell words, a variable in double quotes for each placeholder."""
+    for first, *rest in argument_parts(manifest):
+        word = _quoted(first)
+        for number, after in zip(rest[::2], rest[1::2], strict=True):
+            word += f'"$v{number}"' + (_quoted(after) if after else "")
+        yield word
+
+
+def argument_parts(manifest: Manifest) -> Iterator[list[str]]:
+    """Each word of the command: literal texts, and between them the number of a value, from 1."""
     if any(_MARK in argument for argument in manifest.command):
         raise Unsuitable("the command holds the character \\x01, which no signed script may hold")
-    marked = {name: f"{_MARK}{name}{_MARK}" for name in names}
+    names = value_names(manifest)
+    marked = {name: f"{_MARK}{number}{_MARK}" for number, name in enumerate(names, 1)}
     try:
         command = fill(manifest.command, dict.fromkeys(names, "text"), marked)
     except TemplateError as error:
         raise Unsuitable(f"the command cannot be filled: {error}") from None
-    number = {name: place for place, name in enumerate(names, 1)}
-    for argument in command:
-        literal, *rest = argument.split(_MARK)
-        word = _quoted(literal)
-        for name, after in zip(rest[::2], rest[1::2], strict=True):
-            word += f'"$v{number[name]}"' + (_quoted(after) if after else "")
-        yield word
+    return (argument.split(_MARK) for argument in command)
 
 
 def _picks(manifest: Manifest) -> Iterator[str]:
     for output in manifest.outputs:
         if output in STREAMS:
             yield f"pick {output}"
-        elif not _WILD.search(output):
-            yield f"pick_file {_quoted(_checked(output))}"
-        elif len(output) <= MAX_NAME_BYTES and _PATTERN.fullmatch(output):
+        elif is_pattern(output):
             yield f"set +f; pick_matches {output}; set -f"
         else:
-            raise Unsuitable(f"output {output!r} is no pattern of plain characters")
+            yield f"pick_file {_quoted(checked(output))}"
 
 
-def _checked(name: str) -> str:
+def is_pattern(output: str) -> bool:
+    """Whether an output is a pattern; Unsuitable for one that a shell might read as more."""
+    if not _WILD.search(output):
+        return False
+    if len(output) > MAX_NAME_BYTES or not _PATTERN.fullmatch(output):
+        raise Unsuitable(f"output {output!r} is no pattern of plain characters")
+    return True
+
+
+def checked(name: str) -> str:
+    """A file's name that any system can have; raise Unsuitable for another."""
     try:
         return file_name(name, "file")
     except ProtocolError as error:
@@ -203,7 +223,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _encoded(text: str) -> str:
+def encoded(text: str) -> str:
     """Text of plain characters only, from which `printf %b` makes it again."""
     if _PLAIN.fullmatch(text):
         return text

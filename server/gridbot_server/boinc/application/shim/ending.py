@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 _TIME = r"(?:([0-9]{1,7})m([0-9]{1,2}(?:\.[0-9]{1,9})?)s|[0-9a-z.]+)"
 _END = re.compile(
-    r"\[gridbot end reason=([a-z_]{0,40}) exit=(-?[0-9]{1,3}|none)"
+    r"\[gridbot end reason=([a-z_]{0,40}) exit=(-?[0-9]{1,10}|none)"
     rf" cpu={_TIME}\+{_TIME}\]\s*\Z"
 )
 _LOGS = re.compile(r"\n?\[gridbot (stdout|stderr)\]\n")
@@ -17,7 +17,8 @@ class Ending(NamedTuple):
     """How a command ended, in a native client's words: the reason is empty for a good end."""
 
     reason: str
-    exit_code: int | None  # the negative signal for one that was killed
+    # The negative signal for one that was killed; of 32 bits with a sign, as Windows has them.
+    exit_code: int | None
     cpu_seconds: float
     stdout: str = ""
     stderr: str = ""
@@ -35,7 +36,13 @@ def read_ending(text: str) -> Ending | None:
     reason, exit_code, *times = end.groups("0")
     user_minutes, user, system_minutes, system = map(float, times)
     cpu_seconds = 60 * (user_minutes + system_minutes) + user + system
-    return Ending(reason, None if exit_code == "none" else int(exit_code), cpu_seconds, *logs)
+    code = None if exit_code == "none" else signed_32(int(exit_code))
+    return Ending(reason, code, cpu_seconds, *logs)
+
+
+def signed_32(status: int) -> int:
+    """An exit status in 32 bits with a sign, as Windows gives them either way."""
+    return (status + 2**31) % 2**32 - 2**31
 
 
 def _logs(text: str) -> tuple[str, str]:
