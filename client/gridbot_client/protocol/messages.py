@@ -23,6 +23,7 @@ from gridbot_client.protocol import cached, fields, traces
 from gridbot_client.protocol.fields import MAX_BIGINT as MAX_BIGINT
 from gridbot_client.protocol.fields import MAX_INT as MAX_INT
 from gridbot_client.protocol.fields import MAX_NAME_BYTES as MAX_NAME_BYTES
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_client.protocol.fields import ProtocolError as ProtocolError
 from gridbot_client.protocol.fields import Scalar as Scalar
 from gridbot_client.protocol.fields import file_name as file_name
@@ -414,9 +415,7 @@ def _progress(raw: object) -> ReplicaProgress:
 def _followed(raw: object) -> Followed:
     if isinstance(raw, list) and len(raw) == 5 and type(raw[4]) is int and raw[4] >= 0:
         id = _replica_id(raw[:3], "follow")
-        return Followed(
-            *id, fields.one_of(raw[3], "follow", fields.STREAMS), min(raw[4], MAX_BIGINT)
-        )
+        return Followed(*id, fields.one_of(raw[3], "follow", STREAMS), min(raw[4], MAX_BIGINT))
     raise ProtocolError(
         f"follow: expected [bot, seq, replica, stream, offset], got {fields.kind(raw)}"
     )
@@ -431,7 +430,7 @@ def _live(raw: object) -> LiveOutput:
     item = fields.mapping(raw, "live")
     piece = LiveOutput(
         _replica_id(item.get("id"), "live.id"),
-        fields.one_of(item.get("stream"), "live.stream", fields.STREAMS),
+        fields.one_of(item.get("stream"), "live.stream", STREAMS),
         fields.integer(item, "at", 0, MAX_BIGINT),
         fields.content(item.get("content"), "live.content") or b"",
     )
@@ -442,9 +441,7 @@ def _live(raw: object) -> LiveOutput:
 
 def is_piece(piece: LiveOutput) -> bool:
     """True for a piece of a stream within its bounds."""
-    is_placed = (
-        is_replica_id(piece.id) and piece.stream in fields.STREAMS and 0 <= piece.at <= MAX_BIGINT
-    )
+    is_placed = is_replica_id(piece.id) and piece.stream in STREAMS and 0 <= piece.at <= MAX_BIGINT
     return is_placed and 0 < len(piece.content) <= MAX_PIECE_BYTES
 
 
