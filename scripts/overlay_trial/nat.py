@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.overlay_wheels import lay_wheels
 from tests.system.overlays import Overlay, overlay
 
 from . import behind_nat
@@ -29,6 +30,7 @@ def play(place: Place, jobs: int, seconds: float, say: Callable[[str], None]) ->
         leaks = list(site.leaks())
         say(f"ways that are open: {leaks or 'one port of the server, from inside'}")
         _configure(made, site)
+        lay_wheels(made.folder)  # from the Internet, where the site is not
         bot = submit(place.server, jobs, seconds)
         with inside(site.nodes):
             made.start()
@@ -40,9 +42,9 @@ def play(place: Place, jobs: int, seconds: float, say: Callable[[str], None]) ->
 
 
 def _configure(made: Overlay, site: Site) -> None:
-    """Name the server as the site sees it, and the grid."""
-    key = shutil.copy(made.server.settings.operator_key_path, made.server.folder / "site.key")
-    made.folder.mkdir()
-    server = f"[server]\nurl = {json.dumps(site.url)}\nkey_file = {json.dumps(str(key))}\n"
-    (made.folder / "overlay.toml").write_text(server)
+    """Add the grid, which pins keys where the owner's is; then name the server as the site does."""
     made.add("local", _GRID, *_OPTIONS)
+    key = shutil.copy(made.server.settings.operator_key_path, made.server.folder / "site.key")
+    server = f"[server]\nurl = {json.dumps(site.url)}\nkey_file = {json.dumps(str(key))}\n"
+    configured = made.folder / "overlay.toml"
+    configured.write_text(server + configured.read_text())
