@@ -10,8 +10,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,26 +67,29 @@ def _left(folder: Path) -> list[str]:
 
 # Of each job: an output that travels in the report, one that is uploaded, one in a folder.
 SCRIPT = """
-echo run >> "$1"
-read -r line < in && echo "$line" > small
+echo "$2" >> "$1"
+read -r line < in && echo "$line $2" > small
 mkdir sub
-printf %050000d 7 > large
-printf %050000d 7 > sub/deep
+printf %050000d "$2" > large
+printf %050000d "$2" > sub/deep
 """
-LARGE = b"7".zfill(50000)
 OUTPUTS = ("small", "large", "sub/deep")
+
+
+def _output(name: str, number: int) -> bytes:
+    return b"input %d\n" % number if name == "small" else b"%050000d" % number
 
 
 @dataclass
 class ClientTrial:
     server: ProjectServer
     disk: Disk
-    runs: Path  # a line for each run of the job
-    id: ReplicaId
+    runs: Path  # a line for each run of a job
+    jobs: Mapping[int, ReplicaId]
     seconds: float
     keeps_places: bool
     piece: str = "client"
-    most_runs: int | None = None  # None: as often as it takes
+    most_runs: dict[int, int] = field(default_factory=dict)  # else as often as it takes
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -94,38 +97,46 @@ class ClientTrial:
         return {"root": root, "seconds": self.seconds, "keeps_places": self.keeps_places}
 
     def look(self, how: Crash) -> None:
-        """Note whether the outputs were committed: else the server had heard of none of them.
+        """Note which outputs were committed: of others the server has heard nothing.
 
         Without a report on its way they might as well not have arrived yet.
         """
-        heard = [name for name in ("large", "sub/deep") if self._is_uploaded(name)]
-        if self.seconds >= 1 and heard:
-            self.most_runs = len(_words(self.runs))
         request = Folder(self.disk.root).pending_request()
-        if not self.server.reports[self.id] and not (request and request.reports):
-            for name in heard:
-                del self.server.uploads[self._address(name)]
+        on_its_way = {report.id for report in request.reports} if request else set()
+        for number, id in self.jobs.items():
+            heard = [name for name in OUTPUTS if self._address(id, name) in self.server.uploads]
+            if self.seconds >= 1 and heard:
+                self.most_runs[number] = self._count(number)
+            if not self.server.reports[id] and id not in on_its_way:
+                for name in heard:
+                    del self.server.uploads[self._address(id, name)]
 
     def end(self) -> None:
-        assert self.most_runs in (None, len(_words(self.runs))), "what was committed ran again"
-        reports = self.server.reports[self.id]
-        assert reports, "it was not reported"
-        assert [report.reason for report in reports if report.how != "success"] == []
-        wanted = {"small": b"input\n", "large": LARGE, "sub/deep": LARGE}
-        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in wanted.items()}
-        for report in reports:
-            assert {output.name: output.sha256 for output in report.outputs} == hashes
-        assert self.server.uploads[self._address("large")] == LARGE
-        assert self.server.uploads[self._address("sub/deep")] == LARGE
+        for number, id in self.jobs.items():
+            most = self.most_runs.get(number)
+            assert most in (None, self._count(number)), "what was committed ran again"
+            self._look_at_reports(number, id)
         for folder in ("slots", "cells"):
             assert os.listdir(self.disk.root / folder) == []
         assert _left(self.disk.root) == []
 
-    def _is_uploaded(self, name: str) -> bool:
-        return self._address(name) in self.server.uploads
+    def _look_at_reports(self, number: int, id: ReplicaId) -> None:
+        reports = self.server.reports[id]
+        assert reports, "it was not reported"
+        assert [report.reason for report in reports if report.how != "success"] == []
+        wanted = {name: _output(name, number) for name in OUTPUTS}
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in wanted.items()}
+        for report in reports:
+            assert {output.name: output.sha256 for output in report.outputs} == hashes
+        for name in ("large", "sub/deep"):
+            assert self.server.uploads[self._address(id, name)] == wanted[name]
 
-    def _address(self, name: str) -> str:
-        return f"/uploads/{self.id.bot}/{self.id.seq}/{self.id.replica}/{name}"
+    def _count(self, number: int) -> int:
+        return _words(self.runs).count(str(number))
+
+    @staticmethod
+    def _address(id: ReplicaId, name: str) -> str:
+        return f"/uploads/{id.bot}/{id.seq}/{id.replica}/{name}"
 
 
 @dataclass
@@ -133,6 +144,7 @@ class ClientBench:
     server: ProjectServer
     seconds: float  # that each job takes
     keeps_places: bool
+    numbers: Sequence[int] = (7,)  # of each job
     bots: int = 0
 
     def __call__(self, disk: Disk, outside: Path) -> Trial:
@@ -143,10 +155,12 @@ class ClientBench:
         folder.save_identity(
             Identity(server.url, TOKEN, 7, "alice", server.project, server.project, (alice,))
         )
-        command = ("/bin/sh", "-c", SCRIPT, "job", str(runs))
+        command = ("/bin/sh", "-c", SCRIPT, "job", str(runs), "{n}")
         given = (server.file("in", b"input\n"),)
-        (id,) = server.add(Manifest("alice", command, inputs=given, outputs=OUTPUTS), bot=self.bots)
-        return ClientTrial(server, disk, runs, id, self.seconds, self.keeps_places)
+        manifest = Manifest("alice", command, {"n": "int"}, inputs=given, outputs=OUTPUTS)
+        ids = server.add(manifest, [{"n": str(number)} for number in self.numbers], bot=self.bots)
+        jobs = dict(zip(self.numbers, ids, strict=True))
+        return ClientTrial(server, disk, runs, jobs, self.seconds, self.keeps_places)
 
 
 @pytest.fixture
@@ -163,6 +177,16 @@ def test_committed_outputs_are_pushed_whole_wherever_the_client_or_its_machine_c
     points = kill_everywhere(kill, bench, place, turns=[(how,) for how in Crash])
     print(f"client: killed at {points} calls")
     assert points > 80
+
+
+def test_a_job_in_the_folders_of_another_returns_nothing_of_it_wherever_its_client_crashes(
+    kill: Killer, place: Path, server: ProjectServer
+) -> None:
+    bench = ClientBench(server, seconds=2.0, keeps_places=False, numbers=(7, 8))
+    turns = (Crash.KILL,), (Crash.POWER_CUT,)
+    points = kill_everywhere(kill, bench, place, turns=turns, step=3)
+    print(f"client, two jobs: killed at {points} calls")
+    assert points > 40
 
 
 def test_what_a_short_job_loses_with_its_machine_is_never_pushed_and_made_again(
