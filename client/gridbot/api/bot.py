@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gridbot.api.command_line import shell_line
-from gridbot.api.connection import Connection, patiently, quiet
+from gridbot.api.connection import Connection, log_away, patiently, quiet
 from gridbot.api.documents import (
     BotDetails,
     BotSummary,
@@ -85,7 +85,7 @@ class Bot:
         inputs: Sequence[Input] = (),
         offset: int | None = None,
         base: Path = Path(),
-        told: Told = quiet,
+        told: Told = log_away,
     ) -> range:
         """Append jobs to a growing BOT, all or none; return their numbers (`Result.seq`).
 
@@ -116,7 +116,7 @@ class Bot:
         self,
         jobs: Sequence[tuple[Mapping[str, Scalar], Sequence[InputFile]]],
         offset: int | None = None,
-        told: Told = quiet,
+        told: Told = log_away,
     ) -> range:
         """Append jobs to a growing BOT, each with input files of its own; else as `append`.
 
@@ -162,7 +162,7 @@ class Bot:
     def watch(
         self,
         timeout: float | str | None = None,
-        told: Told = quiet,
+        told: Told = log_away,
     ) -> Iterator[BotState]:
         """Poll the BOT and yield each state until it has ended or is held; errors as in `wait`."""
         if isinstance(timeout, str):
@@ -181,7 +181,7 @@ class Bot:
         self,
         follow: bool = False,
         after: int = 0,
-        told: Told = quiet,
+        told: Told = log_away,
     ) -> Iterator[Result]:
         """Yield finished jobs in the order of their end.
 
@@ -237,7 +237,7 @@ class Bot:
         return lines
 
     def follow_output(
-        self, job: int | None = None, told: Callable[[ServerAway], None] = quiet
+        self, job: int | None = None, told: Callable[[ServerAway], None] = log_away
     ) -> Iterator[Printed]:
         """Yield what its jobs print, or one of them, while they run and until they have ended.
 

@@ -6,6 +6,7 @@ hold for it.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -24,6 +25,8 @@ from gridbot_client.net.surroundings import ForbiddenAddress, LookingAdapter, Su
 from gridbot_client.net.transport import BearerAuth, asked_seconds
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 120.0  # the latter between two bytes
 # A request that fails is made again at once or so, for two seconds in all: a missing server is told
@@ -150,9 +153,14 @@ def quiet(*_: object) -> None:
     """Callback that does nothing."""
 
 
+def log_away(error: ServerAway) -> None:
+    """Warn in Python's log, which is standard error by default, that a server is waited for."""
+    log.warning("%s; waiting for the server", error)
+
+
 def patiently(
     call: Callable[[], T],
-    told: Callable[[ServerAway], None] = quiet,
+    told: Callable[[ServerAway], None] = log_away,
     *,
     for_: float = math.inf,
     times: int | None = None,

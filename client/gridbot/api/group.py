@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gridbot.api.connection import patiently, quiet
+from gridbot.api.connection import log_away, patiently
 from gridbot.api.documents import GroupResultLine, GroupState
 from gridbot.api.errors import BotHeld, ServerAway
 from gridbot.api.following import follow_results, follow_state
@@ -67,7 +67,9 @@ class BotGroup:
         found: GroupState = self._session.connection.send(method, f"{path}{whose}", body)
         return found
 
-    def results(self, follow: bool = False, after: int = 0, told: Told = quiet) -> Iterator[Result]:
+    def results(
+        self, follow: bool = False, after: int = 0, told: Told = log_away
+    ) -> Iterator[Result]:
         """Yield finished jobs of all its BOTs in the order of their end; `Result.bot` says whose.
 
         `after` is the `n` of the last result already received; it stays right when BOTs come into
@@ -78,14 +80,14 @@ class BotGroup:
             self._read, partial(self._has_ended, told), after=after, follow=follow, told=told
         )
 
-    def wait(self, timeout: float | None = None, told: Told = quiet) -> GroupState:
+    def wait(self, timeout: float | None = None, told: Told = log_away) -> GroupState:
         """Wait until all its BOTs have ended or are held, and return its state.
 
         Raises TimeoutError after `timeout` seconds; the BOTs keep running.
         """
         return deque(self.watch(timeout, told), maxlen=1)[0]
 
-    def watch(self, timeout: float | None = None, told: Told = quiet) -> Iterator[GroupState]:
+    def watch(self, timeout: float | None = None, told: Told = log_away) -> Iterator[GroupState]:
         """Yield its state now and then, until all its BOTs have ended or are held."""
         return follow_state(
             self._show,

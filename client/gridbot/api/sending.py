@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from gridbot.api.connection import Connection, patiently, quiet
+from gridbot.api.connection import Connection, log_away, patiently, quiet
 from gridbot.api.documents import ManifestText
 from gridbot.api.errors import BadInput, GridbotError, Refused, ServerAway
 from gridbot.api.inputs import Progress, upload
@@ -52,7 +52,7 @@ def send(
     prepared: Prepared,
     signer: Signer,
     progress: Progress = quiet,
-    told: Told = quiet,
+    told: Told = log_away,
 ) -> dict[str, Any]:
     """Sign the BOT, create it, and return the server's document.
 

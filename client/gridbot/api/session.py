@@ -11,7 +11,7 @@ from typing import SupportsIndex
 
 from gridbot.api import signing_key
 from gridbot.api.bot import Bot
-from gridbot.api.connection import Connection, quiet
+from gridbot.api.connection import Connection, log_away, quiet
 from gridbot.api.documents import (
     Bots,
     Grids,
@@ -115,7 +115,7 @@ class Session:
         idempotency_key: str | None = None,
         base: Path | None = None,
         progress: Progress = quiet,
-        told: Told = quiet,
+        told: Told = log_away,
     ) -> Bot:
         """Create a BOT; what the arguments mean stands at `Submission`.
 

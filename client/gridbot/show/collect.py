@@ -16,7 +16,7 @@ from typing import IO, Any
 import click
 
 from gridbot.api.bot import Bot
-from gridbot.api.connection import quiet
+from gridbot.api.connection import log_away
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.results import OutputFile, Result
 from gridbot.api.units import size
@@ -50,7 +50,7 @@ def collect(
     to: Path | None,
     table: Path | None,
     follow: bool = False,
-    told: Callable[[ServerAway], None] = quiet,
+    told: Callable[[ServerAway], None] = log_away,
 ) -> int:
     """Save outputs as `to`/SEQ/NAME and one CSV row per job; return the number of new jobs.
 

@@ -121,6 +121,20 @@ def test_patience_tells_of_the_first_error_and_raises_the_last() -> None:
     assert told == ["away 1"]
 
 
+def test_who_waits_without_a_word_of_their_own_finds_it_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors = [ServerAway("away"), ServerAway("still away")]
+
+    def call() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "done"
+
+    assert patiently(call) == "done"
+    assert caplog.messages == ["away; waiting for the server"]
+
+
 @dataclass(frozen=True)
 class Row:
     n: int
