@@ -1,1 +1,1 @@
-"""The parts of `scripts/bench` and `scripts/figure7a`: what this GridBot can do, in figures."""
+"""The parts of `scripts/bench`: what this GridBot can do, in figures."""

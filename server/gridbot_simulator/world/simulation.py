@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from itertools import count
 
@@ -41,7 +42,14 @@ from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.spending import Spending
 from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.store.memory_store import MemoryStore
-from gridbot_simulator.store.tables import StoredBot, StoredClient, StoredHost, StoredOwner, Tables
+from gridbot_simulator.store.tables import (
+    DAY,
+    StoredBot,
+    StoredClient,
+    StoredHost,
+    StoredOwner,
+    Tables,
+)
 from gridbot_simulator.world.chance import stream
 from gridbot_simulator.world.client import Run, SimulatedClient, SimulatedHost
 from gridbot_simulator.world.idle import REFUSED_SECONDS, IdleClients
@@ -87,17 +95,40 @@ class Spent:
 
 
 @dataclass(slots=True)
+class BotCourse:
+    """How a BOT went on."""
+
+    bot: StoredBot
+    left: list[tuple[float, int]]  # jobs without an outcome, at each time when they became fewer
+    answers: int = 0  # that hosts gave; all but one of each job are discarded
+
+
+@dataclass(slots=True)
 class Ran:
     """What came of a simulation."""
 
     bot: StoredBot
     begins_at: float
     ended_at: float
-    useful: float  # CPU seconds of the answers that count
+    useful_by_grid: Mapping[str, float]  # CPU seconds of the answers that count; "": of no grid
     spent: Spent
     decisions: str  # digest of who got what, in order
     why_not: str  # it did not end; empty if it did
     steps: int
+    courses: Sequence[BotCourse]  # of the BOT and of further ones
+
+    @property
+    def useful(self) -> float:
+        """CPU seconds of the answers that count."""
+        return sum(self.useful_by_grid.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedBot:
+    """A BOT that is submitted when a simulation begins."""
+
+    policy: str
+    workload: Workload
 
 
 @dataclass(slots=True)
@@ -111,10 +142,21 @@ class Scenario:
     are_known: bool = True  # the server has had results of the hosts before
     bot: int = BOT
     begins_at: float = BEGINS_AT  # seconds since the epoch
+    further: Sequence[SimulatedBot] = ()  # BOTs with the numbers after its own
+    answers_today: int = 0  # that each host gave which is known
+    aborts: bool = True  # replicas whose job is over; else they run to their end
+    finds_silent: bool = True  # clients; else only deadlines show what is lost with a host
+    slots: int = SLOTS  # of the scheduling buffer
+
+    @property
+    def submissions(self) -> Mapping[int, SimulatedBot]:
+        """All its BOTs by their numbers."""
+        all_of_them = (SimulatedBot(self.policy, self.workload), *self.further)
+        return dict(enumerate(all_of_them, self.bot))
 
 
 class Simulation:
-    """A scenario from the submission of its BOT to the end."""
+    """A scenario from the submission of its BOTs to the end of all."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._begins_at = scenario, scenario.begins_at
@@ -123,7 +165,7 @@ class Simulation:
         chance = stream(scenario.seed, "server")
         self.tables = Tables(self._begins_at)
         self.store = MemoryStore(self.tables)
-        self.buffer = MemoryBuffer(SLOTS)
+        self.buffer = MemoryBuffer(scenario.slots)
         self._dispatcher = Dispatcher(
             GENERATION, clock=self._steady, wall=self._wall, chance=chance
         )
@@ -144,9 +186,16 @@ class Simulation:
         self._replicated_at = self._changed_at = self._begins_at
         self._spent = Spent()
         self._decisions = hashlib.blake2b(digest_size=16)
-        self._has_copies = bot_policies("simulated", scenario.policy).may_replicate
+        self._submissions = scenario.submissions
+        self._copied = [
+            bot
+            for bot, item in self._submissions.items()
+            if bot_policies("simulated", item.policy).may_replicate
+        ]
         self._grain = min(max(_LEAST_GRAIN, _GRAIN * scenario.workload.median), _MOST_GRAIN)
         self._add_rows()
+        bots = [self.tables.bots[bot] for bot in self._submissions]
+        self._watched = {bot.id: BotCourse(bot, [(0.0, bot.size - bot.outcomes)]) for bot in bots}
 
     def _steady(self) -> float:
         return self.tables.now - self._begins_at
@@ -160,10 +209,11 @@ class Simulation:
         scenario, tables = self._scenario, self.tables
         tables.owners[OWNER] = StoredOwner(OWNER, "scientist")
         manifest = Manifest("scientist", ("program", "{i}"), {"i": "int"}, resources=Resources())
-        tables.bots[scenario.bot] = StoredBot(
-            scenario.bot, OWNER, "simulated", len(scenario.workload.seconds), scenario.policy,
-            manifest, tables.now,
-        )  # fmt: skip
+        for bot, item in self._submissions.items():
+            tables.bots[bot] = StoredBot(
+                bot, OWNER, "simulated", len(item.workload.seconds), item.policy, manifest,
+                tables.now,
+            )  # fmt: skip
         for host in scenario.hosts:
             tables.hosts[host.id] = self._host_row(host)
             is_up, seconds = host.model.begin(self._hosts_chance)
@@ -180,6 +230,7 @@ class Simulation:
             chance = self._hosts_chance
             row.error_rate = host.traits.past_error_rate(chance, min(1.0, lost), _PAST_RESULTS)
             row.mean_turnaround = seconds
+            row.good, row.jobs_day = self._scenario.answers_today, int(now // DAY)
         return row
 
     def _client_row(self, host: SimulatedHost, number: int, token: bytes) -> StoredClient:
@@ -235,13 +286,15 @@ class Simulation:
 
     def _note_gone(self, client: int) -> None:
         """Begin to look for silent clients, unless some are looked for."""
+        if not self._scenario.finds_silent:
+            return
         if not self._gone:
             # Between two passes of the same one it would miss the time without any.
             self._silence, self._looked_at = Silence(SILENT_SECONDS), self.tables.now
         self._gone.add(client)
 
     def _spend(self, how: str, host: SimulatedHost, name: ReplicaId, seconds: float) -> None:
-        if name.bot != self._scenario.bot:
+        if name.bot not in self._watched:
             return
         spent = seconds * host.traits.part
         setattr(self._spent, how, getattr(self._spent, how) + spent)
@@ -269,7 +322,7 @@ class Simulation:
 
     def _seconds_of(self, name: ReplicaId) -> float:
         """Seconds that a replica takes a host of speed 1."""
-        return self._scenario.workload.seconds[name.seq]
+        return self._submissions[name.bot].workload.seconds[name.seq]
 
     def _resources_of(self, bot: int) -> Resources:
         """What a replica may use."""
@@ -281,12 +334,17 @@ class Simulation:
             return
         seconds = run.done + due - run.began_at
         self._spend("reported", client.host, name, seconds)
+        self._count_answer(name, run)
         cpu = seconds * client.host.traits.part
         how: tuple[str, str, int] = ("error", run.reason, 1) if run.fails else ("success", "", 0)
         report = Report(name, how[0], how[1], how[2], cpu, seconds)  # type: ignore[arg-type]
         client.end(name, report)
         self._start(client)
         self._ask_at(client, self.tables.now)
+
+    def _count_answer(self, name: ReplicaId, run: Run) -> None:
+        if name.bot in self._watched and not run.fails:
+            self._watched[name.bot].answers += 1
 
     def _taken(self, client: SimulatedClient, run: Run) -> float:
         """Seconds that a replica has run up to now."""
@@ -301,41 +359,62 @@ class Simulation:
     # --------------------------------------------------------------------------- the loop
 
     def run(self) -> Ran:
-        """Simulate until the BOT has ended, or nothing more is to be expected."""
-        tables, bot = self.tables, self.tables.bots[self._scenario.bot]
+        """Simulate until all BOTs have ended, or nothing more is to be expected."""
+        tables, bots = self.tables, [item.bot for item in self._watched.values()]
         self._feeder.forget_claims()
         self._feeder.run_once(self._steady())
         steps = 0
         while True:
             steps += 1
             self._step()
-            if bot.state != "running" or self._why_hopeless():
+            self._note_courses()
+            if all(bot.state != "running" for bot in bots) or self._why_hopeless():
                 break
             self._advance()
-        for client in self._clients.values():
-            for name, run in client.runs.items():
-                self._spend("aborted", client.host, name, self._taken(client, run))
+        self._end_all()
+        has_ended = all(bot.ended_at is not None for bot in bots)
         return Ran(
-            bot, self._begins_at, tables.now, self._useful(), self._spent,
-            self._decisions.hexdigest(), "" if bot.ended_at else self._why_hopeless(), steps,
+            bots[0], self._begins_at, tables.now, self._useful(), self._spent,
+            self._decisions.hexdigest(), "" if has_ended else self._why_hopeless(), steps,
+            list(self._watched.values()),
         )  # fmt: skip
 
+    def _note_courses(self) -> None:
+        for item in self._watched.values():
+            left = item.bot.size - item.bot.outcomes
+            if left != item.left[-1][1]:
+                item.left.append((self._steady(), left))
+
+    def _end_all(self) -> None:
+        """Account for the replicas in progress when nothing is left to do."""
+        for client in self._clients.values():
+            for name, run in client.runs.items():
+                if self._scenario.aborts:
+                    self._spend("aborted", client.host, name, self._taken(client, run))
+                else:
+                    whole = run.done + run.ends_at - run.began_at
+                    self._spend("reported", client.host, name, whole)
+                    self._count_answer(name, run)
+
     def _why_hopeless(self) -> str:
-        """Why the BOT will not end; empty while it may."""
-        bot, now = self.tables.bots[self._scenario.bot], self.tables.now
-        if stopped := bot.held or bot.suspended:
-            return stopped
+        """Why a BOT will not end; empty while all may."""
+        now = self.tables.now
+        for item in self._watched.values():
+            if stopped := item.bot.held or item.bot.suspended:
+                return stopped
         if now > self._worked_at + PATIENCE:
             return "no host had a replica for a day: none meets the policy"
         return "it took more than 60 days" if now > self._begins_at + MOST_SECONDS else ""
 
-    def _useful(self) -> float:
-        found = (
-            self.tables.find_end(*job, outcome.canonical)
-            for job, outcome in self.tables.outcomes.items()
-            if job[0] == self._scenario.bot and outcome.canonical is not None
-        )
-        return sum(end.cpu_seconds or 0.0 for end in found if end is not None)
+    def _useful(self) -> Mapping[str, float]:
+        found: defaultdict[str, float] = defaultdict(float)
+        for (bot, seq), outcome in self.tables.outcomes.items():
+            if bot in self._watched and outcome.canonical is not None:
+                end = self.tables.find_end(bot, seq, outcome.canonical)
+                if end is not None:
+                    grid = self.tables.hosts[end.lease.host].grid or ""
+                    found[grid] += end.cpu_seconds or 0.0
+        return found
 
     def _step(self) -> None:
         tables = self.tables
@@ -359,8 +438,8 @@ class Simulation:
         self._changed_at = self.tables.now
 
     def _may_replicate(self) -> bool:
-        tables, bot = self.tables, self._scenario.bot
-        return self._has_copies and tables.bots[bot].tail and bool(tables.running[bot])
+        tables = self.tables
+        return any(tables.bots[bot].tail and tables.running[bot] for bot in self._copied)
 
     def _replicates_at(self) -> float:
         """When the replication cycle looks at running jobs again."""
@@ -370,7 +449,8 @@ class Simulation:
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
-        tables, runs = self.tables, bool(self.tables.running[self._scenario.bot])
+        tables = self.tables
+        runs = any(tables.running[bot] for bot in self._watched)
         if runs:
             self._worked_at = tables.now
         due = [self._worked_at + PATIENCE + 1, self._begins_at + MOST_SECONDS + 1]
@@ -438,7 +518,8 @@ class Simulation:
         names = [_name_of(assignment) for assignment in reply.assignments]
         for name in names:
             self._decisions.update(b"%d:%d,%d,%d;" % (client.id, *name))
-        for name, run in client.take_in(reply, names, self._resources_of):
+        heard = reply if self._scenario.aborts else replace(reply, abort=())
+        for name, run in client.take_in(heard, names, self._resources_of):
             self._spend("aborted", client.host, name, self._taken(client, run))
         self._start(client)
         self._idle.forget(client)

@@ -14,16 +14,22 @@ from matplotlib.axes import Axes
 from .ranking import Course
 
 # From dark to light, as a BOT empties; told apart without colours too.
-_LOOKS = (("#1b3a57", "o"), ("#2a7f9e", "s"), ("#e0912f", "^"), ("#c0392b", "D"))
+_LOOKS = (("#1b3a57", "o"), ("#2a7f9e", "s"), ("#e0912f", "^"), ("#7a5195", "v"),
+          ("#c0392b", "D"))  # fmt: skip
 
 
-def draw(path: Path, courses: Sequence[Course], levels: Sequence[int], title: str) -> None:
-    """Write the picture as PNG; a few BOTs are shown enlarged, where the curves lie apart."""
+def draw(
+    path: Path, courses: Sequence[Course], levels: Sequence[int], title: str, time: str
+) -> None:
+    """Write the picture as PNG; a few BOTs are shown enlarged, where the curves lie apart.
+
+    `time` says what the courses' times are.
+    """
     by_rank = sorted(courses, key=lambda course: course.rank)
     figure, axes = plt.subplots(figsize=(8.0, 5.0), dpi=150)
     _curves(axes, by_rank, levels)
     axes.set_xlabel("BOTs by increasing Rank")
-    axes.set_ylabel("seconds since the clients started")
+    axes.set_ylabel(time)
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlim(by_rank[0].rank - 1, by_rank[-1].rank + 1)
     axes.set_ylim(bottom=0)

@@ -10,12 +10,12 @@ from itertools import combinations
 
 # Of a BOT's jobs, those left when a time is noted: the paper's 1000, 500, 100, 50 and 0 of its
 # 1,200, for BOTs of a fifth of that size.
-PARTS = (200 / 240, 100 / 240, 20 / 240, 0.0)
+PARTS = (200 / 240, 100 / 240, 20 / 240, 10 / 240, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One BOT: when each of its jobs ended, in order, in seconds since the clients started."""
+    """One BOT: when each of its jobs ended, in order."""
 
     rank: int
     ended: Sequence[float]

@@ -1,4 +1,4 @@
-"""The paper's Figure 7(a), scaled 1:5: BOTs that are queued together end in order of Rank."""
+"""The paper's Figure 7(a) on a real server, scaled 1:5: BOTs end in order of Rank."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scripts.benchmarks.harness.installation import (
 from scripts.benchmarks.harness.table import commit, text
 from scripts.benchmarks.harness.usage import cpu_seconds
 
-from . import picture
+from . import ranks_picture
 from .ranking import Course, Order, levels, order
 
 CONCURRENCY = 2  # replicas that one client holds: one runs, one waits behind it
@@ -190,7 +190,8 @@ def _write(found: Run, out: Path) -> tuple[Path, Path]:
                          for row in rows)  # fmt: skip
     plan = found.plan
     title = f"{plan.bots} BOTs of {plan.jobs} jobs with Rank 1…{plan.bots}, {plan.clients} clients"
-    picture.draw(png, found.courses, levels(plan.jobs), title)
+    time = "seconds since the clients started"
+    ranks_picture.draw(png, found.courses, levels(plan.jobs), title, time)
     return numbers, png
 
 
@@ -216,7 +217,7 @@ def _print(found: Run, files: Sequence[Path]) -> None:
     console.print(*files, sep="\n", soft_wrap=True)
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--bots", type=click.IntRange(3), default=50)
 @click.option("--jobs", type=click.IntRange(12), default=240, help="Jobs of each BOT.")
 @click.option("--clients", type=click.IntRange(1, 64), default=8)
@@ -224,10 +225,10 @@ def _print(found: Run, files: Sequence[Path]) -> None:
 @click.option("--limit-seconds", type=click.FloatRange(1), default=1200.0)
 @click.option("--out", type=click.Path(path_type=Path), default=CHECKOUT / "demo-out")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def main(
+def ranks(
     bots: int, jobs: int, clients: int, job: str, limit_seconds: float, out: Path, as_json: bool
 ) -> None:
-    """Run the paper's Figure 7(a), scaled 1:5; fail when Rank did not decide."""
+    """Run Figure 7(a) on a real server, scaled 1:5; fail when Rank did not decide."""
     try:
         found = run(Plan(bots, jobs, clients, job, limit_seconds))
     except BenchFailed as error:
