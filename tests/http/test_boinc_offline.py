@@ -572,7 +572,7 @@ def test_a_change_of_keys_is_signed_off_the_network(
 def test_a_bot_that_cannot_be_signed_does_not_hold_up_the_others(
     site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
 ) -> None:
-    unsuitable = replace(MANIFEST, platforms=("windows-amd64",))
+    unsuitable = replace(MANIFEST, platforms=("windows-arm64",))
     bots = [
         make_bot(site.conn, ann.id, manifest=manifest.text()) for manifest in (unsuitable, MANIFEST)
     ]

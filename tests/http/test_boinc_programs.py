@@ -53,14 +53,14 @@ PROGRAMS = (
     program("linux-x86_64 gpu=nvidia cuda>=11 driver>=500", "linux/prog", "--gpu"),
     program("linux-aarch64", "arm/prog"),
     program("darwin-arm64", "mac/prog"),
-    program("windows-x86_64", "echo"),
+    program("windows-aarch64", "echo"),
 )
 MANIFEST = Manifest(
     "ann",
     PROGRAMS[0].command,
     {"i": "int"},
     tuple(map(ref, CONTENTS)),
-    platforms=("linux-x86_64", "linux-aarch64", "darwin-arm64", "windows-amd64"),
+    platforms=("linux-x86_64", "linux-aarch64", "darwin-arm64", "windows-arm64"),
     programs=PROGRAMS,
 )
 
@@ -121,8 +121,9 @@ def test_a_machine_with_an_older_driver_is_sent_the_program_without_gpu(
     assert version.text("plan_class") == "cpu_1"
 
 
-def test_a_windows_machine_is_sent_nothing_that_needs_a_shell(site: Site) -> None:
-    reply = sent(site, WINDOWS)
+@pytest.mark.parametrize("platform", [WINDOWS, "windows_arm64"])
+def test_a_windows_machine_is_sent_nothing_that_needs_a_shell(site: Site, platform: str) -> None:
+    reply = sent(site, platform)
     assert (reply.all("app_version"), reply.all("result")) == ([], [])
 
 

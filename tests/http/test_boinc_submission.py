@@ -10,6 +10,7 @@ import pytest
 from tests.factories import make_key, make_owner, submission
 from tests.http.conftest import Person
 
+from gridbot_server.boinc.application.shim import windows
 from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.commands import first_start
 from gridbot_server.settings import Settings
@@ -58,7 +59,7 @@ def test_an_operators_bot_is_for_stock_clients_at_once(
     [
         ({"inputs": [{"name": "data", "sha256": "0" * 64, "size": 1}],
           "sources": {"data": ["http://host.example/data"]}}, "its inputs come from URLs"),
-        ({"platforms": ["windows-amd64"]}, "no stock client is served on windows-amd64"),
+        ({"platforms": ["windows-arm64"]}, "no stock client is served on windows-arm64"),
         ({"command": ["echo", "{x}"], "placeholders": {"x": "text"},
           "jobs": {"items": [{"x": "ok"}, {"x": "é" * 1000}]}}, "put them into an input file"),
     ],
@@ -90,6 +91,17 @@ def test_without_the_signing_key_a_bot_is_for_native_clients(
     settings.boinc_key_path.unlink()
     why = "the code signing key for BOINC clients is not on this server"
     assert offered(conn, operator) == (None, why)
+
+
+def test_without_a_compiler_for_windows_its_package_is_named(
+    operator: Person, conn: db.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows.build.cache_clear()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    text, why = offered(conn, operator, platforms=["windows-amd64"])
+    assert text is None
+    assert why is not None
+    assert "install Debian's package gcc-mingw-w64-x86-64-win32" in why
 
 
 def test_setup_makes_the_keys_once(settings: Settings, conn: db.Connection) -> None:

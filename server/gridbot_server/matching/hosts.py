@@ -267,7 +267,7 @@ def _platforms(demand: BotRequirements) -> Iterator[Condition[Known]]:
         names = " or ".join(places(programs) or demand.platforms)
         yield _needed("platform", f"platform {names}", has("Platform"))
     if demand.stock_platforms:
-        programs = stock_programs(programs, boinc_api=demand.boinc_api)
+        programs = stock_programs(programs, demand.stock_platforms)
         names = " or ".join(places(programs) or demand.stock_platforms)
         yield _needed("boinc platform", f"BOINC platform {names}", has("Platforms"))
 

@@ -270,7 +270,7 @@ def program_for(worker: Worker, work: Work) -> HostProgram | None:
     if not work.programs:
         return None
     if is_stock(worker.attributes):
-        return choose(stock_programs(work.programs, boinc_api=work.boinc_api), worker.attributes)
+        return choose(stock_programs(work.programs, work.stock_platforms), worker.attributes)
     may_use_gpus = _is_at_home(worker, work) and not work.image
     return choose(work.programs, worker.attributes, may_use_gpus=may_use_gpus)
 
@@ -378,7 +378,7 @@ def _stock_lacks(
     if not work.stock_platforms:
         yield Lack("boinc", "not signed for BOINC clients")
     elif work.programs:
-        programs = stock_programs(work.programs, boinc_api=work.boinc_api)
+        programs = stock_programs(work.programs, work.stock_platforms)
         if program is None and choose(programs, anything_wanted(host)):
             yield Lack("boinc processor", NOT_WANTED)
         elif program is None:

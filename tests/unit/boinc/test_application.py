@@ -3,6 +3,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from tests.windows_slot import needs_compiler
 
 from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import RequestedWalls
@@ -17,6 +18,7 @@ from gridbot_server.boinc.application.description import (
     Terms,
     Workunit,
 )
+from gridbot_server.boinc.application.shim import windows
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.signing.stock_clients import Unsuitable
 
@@ -127,9 +129,28 @@ def test_a_bot_for_any_platform_is_offered_where_there_is_a_posix_shell() -> Non
     assert not [name for name in offered if "windows" in name or "android" in name]
 
 
-def test_a_bot_for_windows_only_is_not_for_stock_clients() -> None:
-    with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
-        description.platforms(replace(MANIFEST, platforms=("windows-amd64",)))
+def test_a_bot_for_a_windows_that_is_not_served_is_not_for_stock_clients() -> None:
+    with pytest.raises(Unsuitable, match="no stock client is served on windows-arm64"):
+        description.platforms(replace(MANIFEST, platforms=("windows-arm64",)))
+
+
+@needs_compiler
+def test_a_bot_for_windows_alone_runs_by_a_program_in_place_of_the_script() -> None:
+    manifest = replace(MANIFEST, platforms=("windows-amd64",))
+    (script,) = signed.sign(manifest, md5_of, PRIVATE).scripts
+    found = described(manifest)
+    (version,) = found.versions
+    assert version.platform == "windows_x86_64"
+    assert signed.content(script) == windows.render(manifest)
+    assert found.files[0].sha256 == hashlib.sha256(signed.content(script)).hexdigest()
+    assert found.files[0].executable
+    with pytest.raises(Unsuitable, match="holds a line like the scripts that run BOTs"):
+        signed.check_input(ref("data", "data"), io.BytesIO(signed.content(script)))
+
+
+def test_one_command_for_windows_and_others_is_served_where_there_is_a_shell() -> None:
+    manifest = replace(MANIFEST, platforms=("linux-x86_64", "windows-amd64"))
+    assert description.platforms(manifest) == ("x86_64-pc-linux-gnu",)
 
 
 def test_a_bot_that_asks_for_walls_is_not_for_stock_clients() -> None:
@@ -312,13 +333,13 @@ TABLE = replace(
         ref("mac/prog", "own", executable=True),
         ref("data", "data"),
     ),
-    platforms=("linux-x86_64", "darwin-arm64", "windows-amd64"),
+    platforms=("linux-x86_64", "darwin-arm64", "windows-arm64"),
     programs=(
         HostProgram("linux-x86_64", ("linux/prog", "{n}"), ("linux/prog",)),
         HostProgram("linux-x86_64 cpus=8", ("linux/prog", "-t8", "{n}"), ("linux/prog",)),
         HostProgram("linux-x86_64 gpu=nvidia", ("linux/prog", "-g", "{n}"), ("linux/prog",)),
         HostProgram("darwin-arm64", ("mac/prog", "{n}"), ("mac/prog",)),
-        HostProgram("windows-x86_64", ("windows.exe", "{n}")),
+        HostProgram("windows-arm64", ("windows.exe", "{n}")),
     ),
 )
 
@@ -363,7 +384,7 @@ def test_a_version_needs_the_files_of_its_own_program_and_those_for_all() -> Non
         ({"Platforms": "linux-x86_64", "NumCpus": 8}, "mt_2"),
         ({"Platforms": "linux-x86_64", "NumCpus": 4, "NumNvidiaGpus": 1}, "gpu_nvidia_3"),
         ({"Platforms": "darwin-arm64"}, "cpu_4"),
-        ({"Platforms": "windows-amd64"}, None),
+        ({"Platforms": "windows-arm64"}, None),
         ({}, None),
     ],
 )
@@ -408,6 +429,47 @@ def test_a_server_that_knows_no_tables_takes_none_for_a_plain_command() -> None:
 
 def test_a_table_without_a_program_for_stock_clients_is_unsuitable_for_them() -> None:
     only = TABLE.programs[-1:]
-    manifest = replace(TABLE, command=only[0].command, programs=only, platforms=("windows-amd64",))
-    with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
+    manifest = replace(TABLE, command=only[0].command, programs=only, platforms=("windows-arm64",))
+    with pytest.raises(Unsuitable, match="no stock client is served on windows-arm64"):
         description.check_manifest(manifest)
+
+
+WINDOWS_ROW = HostProgram("windows-x86_64", ("windows.exe", "{n}"))
+WITH_WINDOWS = replace(
+    TABLE,
+    programs=(*TABLE.programs[:-1], WINDOWS_ROW),
+    platforms=("linux-x86_64", "darwin-arm64", "windows-amd64"),
+)
+
+
+@needs_compiler
+def test_a_row_for_windows_is_an_app_version_with_a_program_of_its_own() -> None:
+    found = described(WITH_WINDOWS)
+    version = found.versions[-1]
+    assert (version.platform, version.plan_class) == ("windows_x86_64", "cpu_5")
+    host = {"Platforms": "windows-amd64 windows-x86"}
+    assert (chosen := found.variant_for(host)) is not None
+    assert chosen.version == version
+    made = signed.sign(WITH_WINDOWS, md5_of, PRIVATE)
+    assert SignedApplication.from_text(made.text()) == made
+    assert [signed.content(script)[:2] for script in made.scripts] == [b"#!"] * 4 + [b"MZ"]
+    signed.check_scripts(WITH_WINDOWS, made.scripts)
+    other = signed.sign(replace(WITH_WINDOWS, owner="else"), md5_of, PRIVATE).scripts
+    with pytest.raises(BadApplication, match="the script is not this BOT's"):
+        signed.check_scripts(WITH_WINDOWS, (*made.scripts[:-1], other[-1]))
+
+
+def test_what_is_no_base64_is_no_program() -> None:
+    with pytest.raises(BadApplication, match="not in base64"):
+        signed.content("base64:*")
+
+
+def test_a_table_that_asks_what_windows_lacks_is_served_elsewhere() -> None:
+    manifest = replace(WITH_WINDOWS, checkpoint=CheckpointRule(("state",)))
+    assert set(description.platforms(manifest)) == {"x86_64-pc-linux-gnu", "arm64-apple-darwin"}
+
+
+def test_a_jobs_own_file_with_a_name_that_windows_takes_for_another_is_refused() -> None:
+    description.check_job(TABLE, {"n": 1}, [ref("DATA", "own")])
+    with pytest.raises(Unsuitable, match="files data and DATA would be one on Windows"):
+        description.check_job(WITH_WINDOWS, {"n": 1}, [ref("DATA", "own")])

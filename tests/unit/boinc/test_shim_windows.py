@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.boinc_slot import until
 from tests.windows_slot import (
     DEADLINE,
     WindowsSlot,
@@ -18,6 +17,7 @@ from tests.windows_slot import (
     needs_compiler,
     needs_wine,
     running,
+    until,
     wine,
 )
 

@@ -70,7 +70,7 @@ def test_signing_with_another_key_keeps_the_first_signature(bundle: SigningBundl
 
 def test_where_nothing_can_be_signed_nothing_is_written(tmp_path: Path) -> None:
     bundle = SigningBundle(tmp_path)
-    bundle.put(7, Manifest("ann", ("x",), platforms=("windows-amd64",)).text())
+    bundle.put(7, Manifest("ann", ("x",), platforms=("windows-arm64",)).text())
     before = sorted(tmp_path.iterdir())
     assert bundle.sign(7, SigningKeys(stock=BOINC))
     assert sorted(tmp_path.iterdir()) == before
@@ -96,9 +96,9 @@ def test_a_damaged_file_is_fetched_again(bundle: SigningBundle) -> None:
 
 def test_what_boinc_clients_cannot_run_is_signed_for_native_ones_only(tmp_path: Path) -> None:
     bundle = SigningBundle(tmp_path)
-    bundle.put(7, Manifest("ann", ("x",), platforms=("windows-amd64",)).text())
+    bundle.put(7, Manifest("ann", ("x",), platforms=("windows-arm64",)).text())
     why = bundle.sign(7, SigningKeys(NATIVE, BOINC))
-    assert why.startswith("no stock client is served on windows-amd64")
+    assert why.startswith("no stock client is served on windows-arm64")
     assert bundle.signed(7).keys() == {"native"}
 
 

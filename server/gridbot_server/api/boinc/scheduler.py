@@ -24,7 +24,7 @@ from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
-from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS
+from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, WRAPPED_WINDOWS
 from gridbot_server.overload.transfer_slots import Party
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def master_page() -> Response:
 def config() -> Response:
     """What BOINC's manager asks before it attaches."""
     settings = current().settings
-    platforms = [boinc_platform(name) for name in SHELL_PLATFORMS]
+    platforms = [boinc_platform(name) for name in (*SHELL_PLATFORMS, WRAPPED_WINDOWS)]
     with attachable():
         found = ProjectConfig(
             settings.project_name,

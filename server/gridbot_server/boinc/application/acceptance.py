@@ -101,7 +101,7 @@ def _checked(
     conn: PostgresConnection, manifest: Manifest, given: SignedApplication
 ) -> SignedApplication:
     """What was given, without anything that the key in use did not sign."""
-    with _suitable():
+    with _suitable():  # also that it can be made here, to be compared
         description.check_manifest(manifest)
     public = code_keys.parse_public(read_chain(conn, SQL["share_chain"]).newest)
     md5s = content_md5s(conn, manifest.inputs)

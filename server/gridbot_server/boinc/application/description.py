@@ -25,9 +25,11 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.programs import HostProgram, Selector, choose
 from gridbot_server.boinc.application import shim
+from gridbot_server.boinc.application.shim import windows
 from gridbot_server.boinc.application.signed import AppFile, script_of
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.matching.stock_platforms import (
+    is_wrapped_for_windows,
     served_platforms,
     stock_manifests,
     stock_platforms,
@@ -244,7 +246,7 @@ def _variants(
     files: Sequence[tuple[AppFile, ...]],
     name_of: NameOf,
 ) -> Iterator[Variant]:
-    programs = stock_programs(manifest.programs, boinc_api=manifest.boinc_api)
+    programs = stock_programs(manifest.programs, stock_platforms(manifest))
     for number, (program, own) in enumerate(zip(programs, files, strict=True), 1):
         run, needed = manifest.running(program), program.selector
         limits = run.resources
@@ -272,7 +274,7 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
     if not found:
         raise Unsuitable(
             f"no stock client is served on {' or '.join(manifest.platforms)},"
-            f" only on {', '.join(served_platforms(boinc_api=manifest.boinc_api))}"
+            f" only on {', '.join(served_platforms(manifest))}"
         )
     return tuple(map(boinc_platform, found))
 
@@ -295,6 +297,8 @@ def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[F
     for ref in inputs:
         _check_input(ref)
     for run in stock_manifests(manifest):
+        if is_wrapped_for_windows(run):
+            windows.check_names(ref.name for ref in (*run.inputs, *inputs))
         _command_line(run, longest, args, inputs)
 
 

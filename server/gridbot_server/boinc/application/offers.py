@@ -107,8 +107,8 @@ def sign(
 def keep_scripts(conn: Connection, store: Store, application: SignedApplication) -> None:
     """Make files of an application's scripts, which clients download like others."""
     for script in filter(None, application.scripts):
-        text = script.encode()
-        kept = store.put(len(text), io.BytesIO(text).read)
+        file = signed.content(script)
+        kept = store.put(len(file), io.BytesIO(file).read)
         values = {"sha256": kept.sha256, "md5": kept.md5, "size": kept.size}
         conn.execute(SQL["add_blob"], values)
 

@@ -5,6 +5,7 @@ Signing needs the manifest and the key, not the server; the server checks what i
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -18,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.boinc.application import code_signatures
-from gridbot_server.boinc.application.shim import render
-from gridbot_server.matching.stock_platforms import stock_manifests
+from gridbot_server.boinc.application import code_signatures, shim
+from gridbot_server.boinc.application.shim import windows
+from gridbot_server.matching.stock_platforms import is_wrapped_for_windows, stock_manifests
 from gridbot_server.signing.stock_clients import Unsuitable
 
 _MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
@@ -29,6 +30,8 @@ _MOST_SCRIPT_BYTES = 1 << 20  # a manifest has at most half of that
 _KEY_START = re.compile(rb"[-+]?\d[^\n\0]*(\n\s*[-+]?[0-9a-fA-F]|\Z)")
 _KEY_LINE_BYTES = 4096
 _SPACE = b" \t\n\v\f\r"
+
+_BINARY = "base64:"
 
 Md5Of = Callable[[FileRef], str]
 
@@ -120,9 +123,25 @@ def check(
 def script_of(manifest: Manifest) -> str:
     """The script that runs a manifest's jobs; empty if clients run its program itself.
 
+    For Windows it is a program, in base64.
+
     Raises Unsuitable for a manifest that stock clients cannot run.
     """
-    return "" if manifest.boinc_api else render(manifest)
+    if manifest.boinc_api:
+        return ""
+    if is_wrapped_for_windows(manifest):
+        return _BINARY + base64.b64encode(windows.render(manifest)).decode("ascii")
+    return shim.render(manifest)
+
+
+def content(script: str) -> bytes:
+    """The file that clients download for a script."""
+    if not script.startswith(_BINARY):
+        return script.encode()
+    try:
+        return base64.b64decode(script.removeprefix(_BINARY), validate=True)
+    except ValueError:
+        raise BadApplication("the program for Windows is not in base64") from None
 
 
 def check_scripts(manifest: Manifest, scripts: Sequence[str]) -> None:
@@ -172,10 +191,10 @@ def _files_of(
         refs = (boinc_api.program(manifest), *boinc_api.others(manifest))
         md5s = [md5_of(ref) for ref in refs]
     else:
-        content = script.encode()
-        main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
+        file = content(script)
+        main = FileRef("", hashlib.sha256(file).hexdigest(), len(file), executable=True)
         refs = (main, *manifest.inputs)
-        md5s = [code_signatures.md5_hex(content), *map(md5_of, manifest.inputs)]
+        md5s = [code_signatures.md5_hex(file), *map(md5_of, manifest.inputs)]
     return tuple(
         AppFile(ref.sha256, md5, ref.size, ref.executable, signatures.get(ref.sha256, ""))
         for ref, md5 in zip(refs, md5s, strict=True)

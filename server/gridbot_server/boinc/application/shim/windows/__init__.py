@@ -45,7 +45,7 @@ def build() -> bytes:
     if compiler is None:
         raise Unsuitable(
             f"there is no {COMPILER} here, which builds what runs it on Windows: install Debian's"
-            f" package {PACKAGE} where BOTs are signed"
+            f" package {PACKAGE}, also where signatures are taken, or leave that platform out"
         )
     with tempfile.TemporaryDirectory(prefix="gridbot-shim-") as name:
         folder = Path(name)

@@ -33,6 +33,12 @@ static void write_log(FILE *out, const char *log) {
     fclose(file);
 }
 
+/* Minutes and seconds, as shells write them. */
+static char *time_text(double seconds) {
+    int minutes = (int)(seconds / 60);
+    return format_text("%dm%.3fs", minutes, seconds - 60.0 * minutes);
+}
+
 /* The server reads the last line. */
 static void report(const char *reason) {
     double user, system;
@@ -41,8 +47,8 @@ static void report(const char *reason) {
     if (!out) no_room("cannot write stderr.txt");
     write_log(out, "stdout");
     write_log(out, "stderr");
-    fprintf(out, "\n[gridbot end reason=%s exit=%s cpu=0m%.3fs+0m%.3fs]\n", reason, exit_text,
-            user, system);
+    fprintf(out, "\n[gridbot end reason=%s exit=%s cpu=%s+%s]\n", reason, exit_text,
+            time_text(user), time_text(system));
     if (fclose(out)) no_room("cannot write stderr.txt");
 }
 
@@ -68,12 +74,17 @@ void fail(const char *reason, int code, const char *format, ...) {
     finish(code);
 }
 
-/* Not the job's fault: the client tries again in an hour, and gives up after 100 times. */
+/* The client tries again in an hour, and gives up after 100 times. */
+__attribute__((noreturn)) static void put_off(const char *text) {
+    write_text("boinc_temporary_exit", format_text("3600\n%s\n", text), 0);
+    ExitProcess(0);
+}
+
+/* Not the job's fault. */
 void no_room(const char *text) {
     clean();
     DeleteFileW(slot_path("boinc_finish_called"));
-    write_text("boinc_temporary_exit", format_text("3600\n%s\n", text), 0);
-    ExitProcess(0);
+    put_off(text);
 }
 
 /* Without a finish file: the client starts the job again when it wants to. */
@@ -135,7 +146,7 @@ static char *path_of(const char *name) {
 }
 
 static void pick(List *picked, const char *name) {
-    if (!has(picked, name)) add(picked, format_text("%s", name));
+    if (picked->count <= MAX_OUTPUTS && !has(picked, name)) add(picked, format_text("%s", name));
 }
 
 static int is_input(const char *name) {
@@ -199,8 +210,7 @@ static void collect(const Program *program) {
     if (picked.count)
         qsort(picked.items, picked.count, sizeof *picked.items, by_bytes);
     if (picked.count > MAX_OUTPUTS)
-        fail("too_many_outputs", EXIT_CHILD_FAILED, "%d outputs, at most %d", picked.count,
-             MAX_OUTPUTS);
+        fail("too_many_outputs", EXIT_CHILD_FAILED, "more than %d outputs", MAX_OUTPUTS);
     bytes_t total = 0;
     for (int at = 0; at < picked.count; at++) total += size_of(path_of(picked.items[at]));
     if (total > program->output)
@@ -224,7 +234,7 @@ static void own_slot(void) {
         }
         Sleep(500);
     }
-    no_room("the slot is still in use, or nothing can be written there");
+    put_off("the slot is still in use, or nothing can be written there");
 }
 
 static char *required(int count, char **words, int at) {

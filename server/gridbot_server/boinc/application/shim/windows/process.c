@@ -30,7 +30,7 @@ static void make_job(const Program *program) {
     limits.BasicLimitInformation.LimitFlags =
         JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | JOB_OBJECT_LIMIT_DIE_ON_UNHANDLED_EXCEPTION |
         JOB_OBJECT_LIMIT_JOB_MEMORY;
-    /* What is reserved counts here, which may be far more than what is used. */
+    /* What is committed counts here, which may be far more than what is used. */
     limits.JobMemoryLimit = program->memory * 4 + (256 << 20);
     job = CreateJobObjectW(NULL, NULL);
     if (!job || !SetInformationJobObject(job, JobObjectExtendedLimitInformation, &limits,
