@@ -107,13 +107,13 @@ class GatekeeperSite:
         self.map.write_text('"/O=Grid/CN=Alice" alice/key\n"/O=Grid/CN=Bob" bob/key\n')
         self.jobs = AcceptedJobs(self.folder / "jobs.db", time.time)
         self.files = JobFiles(self.folder / "files")
-        self.url, self.woken = "", 0
+        self.url = ""
 
     @contextmanager
     def serve(self) -> Iterator[None]:
         host = certified(self.folder, "localhost")
         trusted = self.authority.write(self.folder / "authority.pem")
-        rest = ArcRest(self.jobs, self.files, self.limits, self._wake)
+        rest = ArcRest(self.jobs, self.files, self.limits)
         context = context_of(TlsFiles(host, host, trusted))
         server = GatekeeperServer(
             ("127.0.0.1", 0), context, OwnerMap(self.map), rest.answer, self.serving
@@ -127,9 +127,6 @@ class GatekeeperSite:
             server.shutdown()
             thread.join()
             server.server_close()
-
-    def _wake(self) -> None:
-        self.woken += 1
 
     def person(self, credential: Credential, name: str) -> ArcPerson:
         return ArcPerson(self, credential.write(self.folder / f"{name}.pem"))

@@ -64,7 +64,7 @@ def test_a_job_is_accepted_and_waits_for_its_files(
     ]
     kept = site.jobs.one("/O=Grid/CN=Alice", job)
     assert kept is not None
-    assert kept.account == site.folder / "alice/key"
+    assert kept.bot_owner is None
     assert site.files.missing(job, kept.description.inputs) == ["run.sh", "data/in"]
     for name in ("run.sh", "data/in"):
         path = f"/1.0/jobs/{job}/session/{name}"
@@ -234,7 +234,7 @@ def test_a_full_disk_takes_no_jobs_and_no_files(tmp_path: Path) -> None:
         alice = site.person(user(site.authority, "Alice"), "alice")
         answer = alice("POST", "/1.0/jobs?action=new", data=JOB)
         assert (answer.status_code, answer.reason) == (507, "the gatekeeper's disk is full")
-        [job] = site.jobs.add("/O=Grid/CN=Alice", site.folder / "alice/key", [JOB], 100)
+        [job] = site.jobs.add("/O=Grid/CN=Alice", [JOB], 100)
         assert alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x").status_code == 507
 
 
@@ -276,7 +276,7 @@ def test_a_connection_that_sends_too_slowly_is_closed_whatever_length_it_names(
     )
     with site.serve():
         alice = site.person(user(site.authority, "Alice"), "alice")
-        [job] = site.jobs.add("/O=Grid/CN=Alice", site.folder / "alice/key", [JOB], 100)
+        [job] = site.jobs.add("/O=Grid/CN=Alice", [JOB], 100)
         target = f"{urlsplit(site.url).path}/1.0/jobs/{job}/session/run.sh"
         with raw(alice) as connection:
             head = f"PUT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n"
@@ -402,19 +402,6 @@ def test_an_id_that_is_no_text_is_refused(alice: ArcPerson) -> None:
     assert (answer.status_code, "surrogates not allowed" in answer.reason) == (400, True)
 
 
-def test_only_what_lets_jobs_go_on_wakes_the_rounds(
-    site: GatekeeperSite, alice: ArcPerson, job: str
-) -> None:
-    assert site.woken == 1
-    for action in ("status", "info", "clean", "restart", "delegations"):
-        alice.act(action, job)
-    alice("GET", "/1.0/jobs")
-    assert site.woken == 1
-    alice("PUT", f"/1.0/jobs/{job}/session/run.sh", data=b"x")
-    alice.act("kill", job)
-    assert site.woken == 3
-
-
 def test_a_delegation_is_asked_for_and_not_kept(alice: ArcPerson) -> None:
     answer = alice("POST", "/1.0/delegations?action=new")
     assert answer.status_code == 201
@@ -476,3 +463,15 @@ def test_a_line_of_the_map_that_is_none_is_named(tmp_path: Path) -> None:
     path.write_text("/O=Grid/CN=Alice alice/key\n")
     with pytest.raises(BadInput, match='map, line 1: expected "SUBJECT" FILE: /O=Grid'):
         OwnerMap(path).accounts()
+    path.write_text('"/CN=Alice" alice/key\n"/CN=Bob" bob/key\n"/CN=Alice" bob/key\n')
+    with pytest.raises(BadInput, match="map, line 3: /CN=Alice has a line above; keep one"):
+        OwnerMap(path).accounts()
+
+
+def test_while_the_map_cannot_be_read_clients_are_asked_to_come_later(
+    site: GatekeeperSite, alice: ArcPerson
+) -> None:
+    site.map.write_text("no line of a map")
+    answer = alice("GET", "/1.0/jobs")
+    words = "the owner map cannot be read now: try later"
+    assert (answer.status_code, answer.reason) == (503, words)

@@ -18,10 +18,11 @@ from tests.factories import make_failure, make_outcome
 from tests.http.conftest import Person, Site
 from tests.http.loopback import LosesReplies, serve
 
+from gridbot.api.session import Session
 from gridbot.gatekeeper.descriptions import submission_fields
 from gridbot.gatekeeper.files import JobFiles
-from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs
-from gridbot.gatekeeper.owners import OwnerMap, session_of
+from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs, BotOwner
+from gridbot.gatekeeper.owners import OwnerMap, connection_to, endpoint_of
 from gridbot.gatekeeper.rounds import (
     FILES_AWAITED_SECONDS,
     MOST_FAILURES,
@@ -31,6 +32,7 @@ from gridbot.gatekeeper.rounds import (
 )
 from gridbot.gatekeeper.states import ArcState
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.cycles import retention
 
 ALICE = "/O=Grid/CN=Alice"
 BOB = "/O=Grid/CN=Bob"
@@ -65,21 +67,27 @@ class Jobs:
         self.rounds.once()
 
     def accept(self, text: str = JOB) -> str:
-        [id] = self.kept.add(ALICE, self.account, [text], 100)
+        [id] = self.kept.add(ALICE, [text], 100)
         return id
 
-    def add_bob(self, key: bytes) -> Path:
-        """The file of a key with which Bob's jobs are submitted."""
+    def add_bob(self, key: bytes) -> None:
+        """Let Bob's jobs be submitted with a key of his."""
         account = self.folder / "bob" / "key"
         account.parent.mkdir()
         account.write_bytes(key)
         self.map.write_text(f'{LINE}"{BOB}" bob/key\n')
-        return account
 
     def send(self, id: str) -> None:
         [file] = self.one(id).description.inputs
         content = b"#!/bin/sh\n"
         self.files.receive(id, file, len(content), lambda _: content, self.kept.awaiting(id))
+
+    def submitting(self, id: str) -> Session:
+        """Let Alice be about to make a job's BOT; return her session."""
+        session = Session(connection_to(endpoint_of(self.settings.server, self.account)))
+        signer = session.signer()
+        self.kept.submitting(id, BotOwner(self.account, signer.owner, signer.project))
+        return session
 
     def one(self, id: str) -> AcceptedJob:
         found = self.kept.one(ALICE, id)
@@ -135,8 +143,7 @@ def test_a_gatekeeper_that_was_killed_after_the_server_had_the_bot_makes_no_seco
     id = jobs.accept()
     jobs.send(id)
     # What it did before it was killed: the server knows the BOT, the disk does not.
-    jobs.kept.move(id, ArcState.SUBMITTING)
-    with session_of(jobs.settings.server, jobs.account) as session:
+    with jobs.submitting(id) as session:
         fields = submission_fields(jobs.one(id).description, id, jobs.files.inputs(id))
         made = session.submit(**fields)
     jobs.restart()
@@ -158,8 +165,7 @@ def test_a_lost_answer_of_the_server_makes_no_second_bot(
 
 def test_a_bot_that_was_made_of_a_job_in_other_words_is_its_own(site: Site, jobs: Jobs) -> None:
     id = jobs.accept("&(executable=/bin/a)")
-    jobs.kept.move(id, ArcState.SUBMITTING)
-    with session_of(jobs.settings.server, jobs.account) as session:
+    with jobs.submitting(id) as session:
         fields = submission_fields(jobs.one(id).description, id, jobs.files.inputs(id))
         made = session.submit(**fields, sandbox=1)
     jobs.rounds.once()
@@ -172,7 +178,7 @@ def test_an_input_that_cannot_be_read_lets_its_job_wait_and_no_other(
 ) -> None:
     id = jobs.accept()
     jobs.send(id)
-    jobs.kept.move(id, ArcState.SUBMITTING)
+    jobs.submitting(id).connection.close()
     place = jobs.files.inputs(id) / "run.sh"
     aside = place.rename(place.with_name("aside"))
     other = jobs.accept("&(executable=/bin/a)")
@@ -352,7 +358,8 @@ def test_the_folder_of_a_job_without_inputs_survives_a_power_failure(
 
 
 def test_a_key_that_cannot_be_read_delays_no_other(site: Site, jobs: Jobs) -> None:
-    jobs.kept.add(BOB, jobs.add_bob(b"\xff"), ["&(executable=/bin/a)"], 100)
+    jobs.add_bob(b"\xff")
+    jobs.kept.add(BOB, ["&(executable=/bin/a)"], 100)
     id = jobs.accept("&(executable=/bin/a)")
     jobs.rounds.once()
     assert [key for _, key in bots(site)] == [id]
@@ -367,11 +374,11 @@ def test_jobs_beyond_a_quota_wait_while_others_go_on(site: Site, jobs: Jobs, ali
     alice("POST", f"/api/v1/bots/{jobs.one(goes_on).bot}/hold", json={})
     jobs.later()
     assert (jobs.one(waits).state, jobs.one(goes_on).state) == (
-        ArcState.SUBMITTING, ArcState.HELD,
+        ArcState.ACCEPTED, ArcState.HELD,
     )  # fmt: skip
     killed = jobs.accept("&(executable=/bin/a)")
     jobs.rounds.once()  # the other is left alone for a while
-    assert jobs.one(killed).state is ArcState.SUBMITTING
+    assert jobs.one(killed).state is ArcState.ACCEPTED
     jobs.kept.kill(killed)
     site.conn.execute("UPDATE owner SET max_jobs = 0 WHERE id = %s", [alice.id])
     jobs.later()
@@ -394,12 +401,26 @@ def test_jobs_wait_for_a_signing_key_that_the_server_takes(
     site.conn.execute("DELETE FROM signing_key")
     jobs.later()
     assert jobs.one(id).state is ArcState.QUEUING
-    site.conn.execute("DELETE FROM signing_key")  # under a session that knew it
-    later = jobs.accept("&(executable=/bin/a)")
-    jobs.rounds.once()
-    assert jobs.one(later).state is ArcState.SUBMITTING
-    jobs.later()
-    assert jobs.one(later).state is ArcState.QUEUING
+
+
+def test_jobs_wait_while_a_signature_does_not_hold(
+    site: Site, alice: Person, tmp_path: Path
+) -> None:
+    def forgets_keys(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] == "POST" and environ["PATH_INFO"].endswith("/bots"):
+            site.conn.execute("DELETE FROM signing_key")
+        return site.app(environ, start_response)
+
+    with serve(forgets_keys) as url:
+        jobs = Jobs(tmp_path, url, alice.token)
+        id = jobs.accept("&(executable=/bin/a)")
+        jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.SUBMITTING
+    with serve(site.app) as url:
+        jobs.settings = RoundSettings(url)
+        jobs.restart()
+        jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.QUEUING
 
 
 def test_a_bot_that_the_server_no_longer_has_ends_its_job(site: Site, jobs: Jobs) -> None:
@@ -434,17 +455,93 @@ def test_files_that_never_come_end_a_job_and_old_jobs_are_deleted(jobs: Jobs) ->
     assert not jobs.files.inputs(id).parent.exists()
 
 
-def test_a_key_makes_a_bounded_number_of_bots_in_a_round(
-    site: Site, jobs: Jobs, bob: Person
+@pytest.mark.parametrize("is_same_key", [False, True])
+def test_a_subject_gets_a_bounded_number_of_bots_in_a_round(
+    site: Site, jobs: Jobs, alice: Person, bob: Person, is_same_key: bool
 ) -> None:
     many = {jobs.accept("&(executable=/bin/a)") for _ in range(NEW_AT_ONCE + 1)}
-    account = jobs.add_bob(bob.token.encode())
-    [other] = jobs.kept.add(BOB, account, ["&(executable=/bin/a)"], 100)
-    jobs.rounds.once()
+    jobs.add_bob((alice if is_same_key else bob).token.encode())
+    if is_same_key:
+        jobs.map.write_text(f'{LINE}"{BOB}" alice/key\n')
+    [other] = jobs.kept.add(BOB, ["&(executable=/bin/a)"], 100)
+    assert jobs.rounds.once()
     made = {key for _, key in bots(site)}
     assert (len(made & many), other in made) == (NEW_AT_ONCE, True)
-    jobs.rounds.once()
+    assert not jobs.rounds.once()
     assert {key for _, key in bots(site)} == {*many, other}
+
+
+def owner_of(site: Site, jobs: Jobs, id: str) -> int:
+    query = "SELECT owner FROM bot WHERE id = %s"
+    [(owner,)] = site.conn.execute(query, [jobs.one(id).bot]).fetchall()
+    return int(owner)
+
+
+def test_a_line_that_is_changed_counts_for_jobs_without_a_bot(
+    site: Site, jobs: Jobs, alice: Person, bob: Person
+) -> None:
+    site.conn.execute("UPDATE owner SET max_jobs = 1 WHERE id = %s", [alice.id])
+    has_bot = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    no_files, no_room = jobs.accept(), jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    jobs.add_bob(bob.token.encode())
+    jobs.map.write_text(f'"{ALICE}" bob/key\n')
+    jobs.send(no_files)
+    jobs.later()
+    assert [owner_of(site, jobs, id) for id in (no_files, no_room)] == [bob.id] * 2
+    make_outcome(
+        site.conn, ReplicaId(jobs.one(has_bot).bot or 0, 0, 0), site.client_of(alice).id, {}
+    )
+    site.conn.execute(
+        "UPDATE bot SET state = 'done', ended_at = now() WHERE owner = %s", [alice.id]
+    )
+    jobs.rounds.once()
+    assert jobs.one(has_bot).state is ArcState.FINISHED
+
+
+@pytest.mark.parametrize("column", ["owner", "project"])
+def test_jobs_whose_bots_are_of_another_owner_or_project_wait(
+    jobs: Jobs, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    there = jobs.one(id).bot or 0
+    jobs.kept.submitted(id, there + 1)  # which this server does not have
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        [right] = database.execute(f"SELECT {column} FROM job").fetchone()
+        database.execute(f"UPDATE job SET {column} = 'another'")
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.QUEUING
+    assert f"1 jobs wait for that of {'another' if column == 'owner' else 'alice'}" in caplog.text
+    with sqlite3.connect(jobs.folder / "jobs.db") as database:
+        database.execute(f"UPDATE job SET {column} = ?", [right])
+    jobs.rounds.once()
+    assert jobs.one(id).state is ArcState.FAILED
+
+
+def test_a_key_that_is_replaced_is_read_in_the_next_round(
+    site: Site, jobs: Jobs, bob: Person
+) -> None:
+    jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    jobs.account.write_text(bob.token)
+    jobs.account.with_name("signing.key").unlink()
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.rounds.once()
+    assert owner_of(site, jobs, id) == bob.id
+
+
+def test_a_bot_that_was_kept_long_enough_goes_while_others_of_its_owner_run(
+    site: Site, jobs: Jobs
+) -> None:
+    old, _ = (jobs.accept("&(executable=/bin/a)") for _ in range(2))
+    jobs.rounds.once()
+    site.conn.execute(
+        "UPDATE bot SET state = 'done', ended_at = now() - interval '2 days' WHERE id = %s",
+        [jobs.one(old).bot],
+    )
+    assert retention.delete_kept_too_long(site.conn, days=1) == 1
 
 
 def test_files_are_looked_for_when_one_has_come(site: Site, jobs: Jobs) -> None:
@@ -462,7 +559,7 @@ def test_files_are_looked_for_when_one_has_come(site: Site, jobs: Jobs) -> None:
 
 def test_a_list_of_jobs_reads_no_descriptions(jobs: Jobs) -> None:
     text = f"&(executable=/bin/a)(arguments={'x' * 60_000})"
-    jobs.kept.add(ALICE, jobs.account, [text] * 100, 100)
+    jobs.kept.add(ALICE, [text] * 100, 100)
     for listed in (jobs.kept.unended, lambda: jobs.kept.of(ALICE)):
         tracemalloc.start()
         found = listed()
@@ -487,8 +584,8 @@ def test_a_key_for_which_the_server_hangs_delays_no_other(
             jobs.settings = RoundSettings(url, share=2.0)
             jobs.restart()
             jobs.accept("&(executable=/bin/a)")
-            account = jobs.add_bob(bob.token.encode())
-            [good] = jobs.kept.add(BOB, account, ["&(executable=/bin/a)"], 100)
+            jobs.add_bob(bob.token.encode())
+            [good] = jobs.kept.add(BOB, ["&(executable=/bin/a)"], 100)
             for _ in range(20):  # a busy machine may need more than one share
                 if not bots(site):
                     jobs.later()

@@ -54,7 +54,7 @@ def test_each_job_runs_once_whenever_the_gatekeeper_is_killed(
     keeper.kill_and_start()
 
     with running.session() as session:
-        made = session.bots(group="arc", limit=10_000)
+        made = session.bots(limit=10_000)
     assert sorted(bot.name for bot in made) == sorted(f"job{index}" for index in range(JOBS))
     for job, index in number.items():
         user.run("arcget", job)

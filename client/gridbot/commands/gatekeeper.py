@@ -119,7 +119,7 @@ def gatekeeper(
         files.sweep(jobs.ids())
         settings = RoundSettings(server, kept=keep)
         rounds = Rounds(jobs, files, owners.accounts, settings, time.time)
-        rest = ArcRest(jobs, files, GatekeeperLimits(max_jobs, max_input << 20), rounds.wake)
+        rest = ArcRest(jobs, files, GatekeeperLimits(max_jobs, max_input << 20))
         context = context_of(TlsFiles(certificate, certificate_key, authorities))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         with _listening(bind, context, owners, rest) as listening:

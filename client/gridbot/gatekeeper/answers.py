@@ -35,7 +35,6 @@ class ArcRequest:
     query: Mapping[str, str]
     base: str  # URL of the service, as the client knows it
     subject: str
-    account: Path  # file of the key that submits for the subject
     accept: str
     kind: str  # type of its content
     length: int

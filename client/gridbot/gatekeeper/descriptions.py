@@ -15,7 +15,6 @@ from gridbot_client.protocol.fields import STREAMS, ProtocolError, file_name
 from gridbot_client.protocol.manifest import Manifest, Resources
 
 QUEUE = "gridbot"  # the only one
-GROUP = "arc"  # of the BOTs
 # Files of one job; a replica has at most 256 outputs, its streams among them.
 MOST_INPUTS, MOST_OUTPUTS = 1000, 250
 MOST_SLOTS = 1024  # of one job
@@ -175,7 +174,6 @@ def submission_fields(job: JobDescription, id: str, folder: Path) -> dict[str, A
         # What a program exits with is for its user to judge; what the machine broke is repeated.
         "exit_codes": "any",
         "max_failures": "100%",  # is not held: nobody would see that
-        "group": GROUP,
         "idempotency_key": id,
         "base": folder,
         **{name: value for name, value in wanted.items() if value is not None},

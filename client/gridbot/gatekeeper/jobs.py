@@ -24,8 +24,10 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (
     id text PRIMARY KEY,
     subject text NOT NULL,  -- of the certificate whose job it is
-    account text NOT NULL,  -- file of the key that submits it
     text text NOT NULL,  -- its description
+    account text,  -- file of the key that submits it; with the next two once it is SUBMITTING
+    owner text,  -- whose BOT it is
+    project text,  -- fingerprint of that BOT's project
     state text NOT NULL DEFAULT 'ACCEPTED',
     is_killed integer NOT NULL DEFAULT 0,
     received integer NOT NULL DEFAULT 0,  -- how many files have come
@@ -38,12 +40,13 @@ CREATE TABLE IF NOT EXISTS job (
     wall_seconds integer NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS job_open ON job (created) WHERE ended IS NULL;
+CREATE INDEX IF NOT EXISTS job_ended ON job (ended) WHERE ended IS NOT NULL;
 CREATE INDEX IF NOT EXISTS job_subject ON job (subject, created);
 """
 # All but the text, of which 10,000 jobs may have 64 KiB each.
 _LISTED = (
-    "id, subject, account, state, is_killed, received, bot, created, ended, reason, exit_code,"
-    " cpu_seconds, wall_seconds"
+    "id, subject, account, owner, project, state, is_killed, received, bot, created, ended, reason,"
+    " exit_code, cpu_seconds, wall_seconds"
 )
 
 
@@ -52,12 +55,21 @@ class JobsUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class BotOwner:
+    """Whose a BOT is, where, and the file of the key that made it."""
+
+    account: Path
+    owner: str
+    project: str  # fingerprint
+
+
+@dataclass(frozen=True, slots=True)
 class ListedJob:
     """A job as it is listed; times are seconds since 1970."""
 
     id: str
     subject: str
-    account: Path
+    bot_owner: BotOwner | None  # of its BOT, also if that may be there; None if there is none
     state: ArcState
     is_killed: bool
     received: int  # how many files have come, each time counted
@@ -115,7 +127,7 @@ class AcceptedJobs:
         except sqlite3.Error as error:
             raise JobsUnreadable(f"{self._path}: {error}") from error
 
-    def add(self, subject: str, account: Path, texts: Sequence[str], most: int) -> list[str]:
+    def add(self, subject: str, texts: Sequence[str], most: int) -> list[str]:
         """Accept jobs, all or none, and return their ids.
 
         Raises Refused if their subject would then have more than `most`.
@@ -131,10 +143,9 @@ class AcceptedJobs:
                     f" {most} are kept: fetch and clean some"
                 )
             database.executemany(
-                "INSERT INTO job (id, subject, account, text, created) VALUES (?, ?, ?, ?, ?)",
-                [(id, subject, str(account), text, self._now())
-                 for id, text in zip(ids, texts, strict=True)],
-            )  # fmt: skip
+                "INSERT INTO job (id, subject, text, created) VALUES (?, ?, ?, ?)",
+                [(id, subject, text, self._now()) for id, text in zip(ids, texts, strict=True)],
+            )
             database.execute("COMMIT")
         return ids
 
@@ -153,9 +164,9 @@ class AcceptedJobs:
         """Those that have not ended, oldest first."""
         return self._list("ended IS NULL ORDER BY created")
 
-    def ended_before(self, when: float) -> list[ListedJob]:
-        """Those that ended before a time."""
-        return self._list("ended < ?", when)
+    def ended_before(self, when: float, most: int) -> list[ListedJob]:
+        """Those that ended before a time, at most so many."""
+        return self._list("ended < ? LIMIT ?", when, most)
 
     def ids(self) -> set[str]:
         """Of all jobs."""
@@ -181,6 +192,17 @@ class AcceptedJobs:
     def move(self, id: str, state: ArcState) -> None:
         """Note that a job that has not ended is in a state."""
         self._change("state = ?", id, state)
+
+    def submitting(self, id: str, bot_owner: BotOwner) -> None:
+        """Note who is about to make a job's BOT."""
+        self._change(
+            "state = 'SUBMITTING', account = ?, owner = ?, project = ?",
+            id, str(bot_owner.account), bot_owner.owner, bot_owner.project,
+        )  # fmt: skip
+
+    def unsubmitted(self, id: str) -> None:
+        """Note that a job that was SUBMITTING has no BOT, and may be anybody's."""
+        self._change("state = 'ACCEPTED', account = NULL, owner = NULL, project = NULL", id)
 
     def submitted(self, id: str, bot: int) -> None:
         """Note the BOT that a job has become."""
@@ -216,13 +238,14 @@ class AcceptedJobs:
             return [ListedJob(*_values(row)) for row in database.execute(query, values)]
 
 
-def _values(
-    row: sqlite3.Row,
-) -> tuple[str, str, Path, ArcState, bool, int, int | None, float, float | None, JobEnd]:
-    state = ArcState(row["state"])
+def _values(row: sqlite3.Row) -> tuple[
+    str, str, BotOwner | None, ArcState, bool, int, int | None, float, float | None, JobEnd
+]:  # fmt: skip
+    state, account = ArcState(row["state"]), row["account"]
+    bot_owner = BotOwner(Path(account), row["owner"], row["project"]) if account else None
     numbers = row["exit_code"], row["cpu_seconds"], row["wall_seconds"]
     return (
-        row["id"], row["subject"], Path(row["account"]), state, bool(row["is_killed"]),
+        row["id"], row["subject"], bot_owner, state, bool(row["is_killed"]),
         row["received"], row["bot"], row["created"], row["ended"],
         JobEnd(state, row["reason"], *numbers),
     )  # fmt: skip

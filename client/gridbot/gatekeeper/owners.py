@@ -18,8 +18,7 @@ from cryptography import x509
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput
-from gridbot.api.session import Session
-from gridbot_client.net.discovery import NoServer, find_server, remember_keys
+from gridbot_client.net.discovery import Endpoint, NoServer, find_server, remember_keys
 
 _LINE = re.compile(r'\s*"([^"]+)"\s+(\S.*?)\s*')
 _PROXY = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
@@ -73,18 +72,25 @@ class OwnerMap:
             match = _LINE.fullmatch(line)
             if match is None:
                 raise BadInput(f'{self.path}, line {number}: expected "SUBJECT" FILE: {line[:200]}')
+            if match[1] in found:
+                raise BadInput(f"{self.path}, line {number}: {match[1]} has a line above; keep one")
             found[match[1]] = self.path.parent / match[2]
         return found
 
 
-def session_of(server: str | None, account: Path) -> Session:
-    """A session with the key in a file, and its own signing key.  Raises BadInput."""
+def endpoint_of(server: str | None, account: Path) -> Endpoint:
+    """The server with the key in a file, and that key's own signing key.  Raises BadInput."""
     if not account.is_file():
         raise BadInput(f"{account}: there is no such file of a key")
     try:
         endpoint = find_server(server, account)
     except NoServer as error:
         raise BadInput(str(error)) from None
-    signing_key = account.with_name("signing.key")
-    remember_keys(signing_key)
-    return Session(Connection(replace(endpoint, signing_key=signing_key)))
+    return replace(endpoint, signing_key=account.with_name("signing.key"))
+
+
+def connection_to(endpoint: Endpoint) -> Connection:
+    """A connection with a key; no task of this machine's clients sees the one that signs."""
+    if endpoint.signing_key is not None:
+        remember_keys(endpoint.signing_key)
+    return Connection(endpoint)

@@ -62,16 +62,15 @@ class GatekeeperLimits:
 
 
 class ArcRest:
-    """The interface over accepted jobs and their files; `wake` is called when some can go on."""
+    """The interface over accepted jobs and their files."""
 
     def __init__(
         self,
         jobs: AcceptedJobs,
         files: JobFiles,
         limits: GatekeeperLimits,
-        wake: Callable[[], None],
     ) -> None:
-        self._jobs, self._files, self._limits, self._wake = jobs, files, limits, wake
+        self._jobs, self._files, self._limits = jobs, files, limits
 
     def answer(self, request: ArcRequest) -> ArcAnswer:
         """Answer one request.  Raises RequestFault."""
@@ -170,12 +169,11 @@ class ArcRest:
         try:
             described = read(request.content(_BODY_BYTES))
             good = [job.text for job in described if not isinstance(job.found, BadInput)]
-            ids = iter(self._jobs.add(request.subject, request.account, good, self._limits.jobs))
+            ids = iter(self._jobs.add(request.subject, good, self._limits.jobs))
         except BadInput as error:
             raise RequestFault(HTTPStatus.BAD_REQUEST, str(error)) from None
         except Refused as error:
             raise RequestFault(HTTPStatus.TOO_MANY_REQUESTS, str(error)) from None
-        self._wake()
         items: list[Item] = [
             {"status-code": "400", "reason": str(job.found)}
             if isinstance(job.found, BadInput)
@@ -192,7 +190,6 @@ class ArcRest:
         if job.ended is not None:
             return _item(job.id, 505, f"the job has ended already: {job.state}")
         self._jobs.kill(job.id)
-        self._wake()
         return _item(job.id, 202, "Queued for killing")
 
     def _clean(self, job: AcceptedJob) -> Item:
@@ -258,7 +255,6 @@ class ArcRest:
             if not is_full(error):
                 raise
             raise _no_room() from None
-        self._wake()
         return text(HTTPStatus.OK, "")
 
     def _need_room(self, request: ArcRequest) -> None:

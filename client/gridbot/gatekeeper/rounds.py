@@ -2,20 +2,21 @@
 
 Each step may be repeated.  A job without a BOT gets one under its own id, which the server gives
 out once; outputs appear whole; what is known of a job is written when it has happened.  Jobs and
-keys that fail are left alone for a while, and delay no others; each key has a share of a round.
+keys that fail are left alone for a while, and delay no others; each subject has a share of a round.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from gridbot import reliable
+from gridbot.api.connection import Connection
 from gridbot.api.errors import (
     BadInput,
     GridbotError,
@@ -28,12 +29,13 @@ from gridbot.api.errors import (
 from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
-from gridbot.gatekeeper.descriptions import GROUP, JobDescription, streams, submission_fields
+from gridbot.gatekeeper.descriptions import JobDescription, streams, submission_fields
 from gridbot.gatekeeper.files import JobFiles, is_full
-from gridbot.gatekeeper.jobs import AcceptedJobs, ListedJob
-from gridbot.gatekeeper.owners import session_of
+from gridbot.gatekeeper.jobs import AcceptedJobs, BotOwner, ListedJob
+from gridbot.gatekeeper.owners import connection_to, endpoint_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
 from gridbot_client.backoff import BackOff
+from gridbot_client.net.discovery import Endpoint
 from gridbot_client.protocol.fields import STREAMS
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,14 @@ _MOST_LISTED = 10_000
 _GOING_ON = ("open", "running", "held")
 FILES_AWAITED_SECONDS = 24 * 3600.0
 MOST_FAILURES = 10  # to keep a job's outputs, which are then given up
-NEW_AT_ONCE = 20  # jobs without a BOT that a key brings on in a round
+NEW_AT_ONCE = 20  # jobs without a BOT of a subject that are brought on in a round
+_MOST_DELETED = 100  # in a round
 _JOB_PAUSES = BackOff(least=1.0, most=600.0)
 # A server lets nobody in from an address that shows a wrong key more often than each 10 s.
 _KEY_PAUSES = BackOff(least=1.0, most=60.0)
 # What a server calls a fault of a submission; others are of its owner, or pass.
 _OF_SUBMISSION = frozenset(("RequestError", "PolicyError", "TooLarge"))
+_NO_BOT = "QuotaExceeded"  # what it says if the submission's key has made none
 
 
 class FilesAway(Exception):
@@ -59,16 +63,17 @@ class RoundSettings:
     """How jobs are brought on; times in seconds."""
 
     server: str | None
-    pause: float = 1.0  # between rounds, unless a request shortens it
-    share: float = 300.0  # of one key in a round; an upload that it cuts off goes on in the next
+    pause: float = 1.0  # after a round that has left nothing for the next
+    share: float = 300.0  # of a subject in a round; an upload that it cuts off goes on in the next
     kept: float = 7 * 24 * 3600.0  # how long files are kept after a job's end
 
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What a round knows of a key: a session, and its BOTs that go on."""
+    """What a round knows of a key: a session, in whose name, and its BOTs that go on."""
 
     session: Session
+    bot_owner: BotOwner
     going_on: Mapping[int, BotState]  # a job whose BOT is not among them is asked about
 
 
@@ -117,96 +122,126 @@ class Rounds:
         now: Callable[[], float],
     ) -> None:
         self._jobs, self._files, self._settings, self._now = jobs, files, settings, now
-        self._accounts = accounts
-        self._sessions = dict[Path, Session]()
-        self._news = threading.Event()
+        self._keys_of = accounts
+        self._connections = dict[Path, tuple[Endpoint, Connection]]()
+        self._accounts = dict[Path, _Account]()  # of the present round
         self._said = dict[object, str]()  # why jobs wait
         self._job_pauses, self._key_pauses = _Pauses(_JOB_PAUSES, now), _Pauses(_KEY_PAUSES, now)
         self._not_kept = Counter[str]()  # failures to keep outputs, by job
         self._looks = dict[str, _Look]()  # for files of jobs
 
-    def wake(self) -> None:
-        """Let the next round begin at once."""
-        self._news.set()
-
     def run(self) -> None:
         """Work until the process ends, at whatever step."""
         while True:
-            self._news.clear()
+            has_more = False
             try:
-                self.once()
+                has_more = self.once()
             except Exception:  # the file of the jobs, above all: the next round tries again
                 log.exception("a round failed")
-            self._news.wait(self._settings.pause)
+            if not has_more:
+                time.sleep(self._settings.pause)
 
-    def once(self) -> None:
-        """One round: each job that has not ended goes as far as it can."""
+    def once(self) -> bool:
+        """One round: each job that has not ended goes as far as it can.
+
+        Return whether one could go on if it were not the turn of others.
+        """
         jobs = self._jobs.unended()
         self._looks = {job.id: self._looks[job.id] for job in jobs if job.id in self._looks}
-        subjects = self._subjects()
-        by_key = defaultdict[Path, list[ListedJob]](list)
+        self._accounts.clear()
+        keys = self._keys()
+        shares = defaultdict[tuple[str, Path | None], list[ListedJob]](list)
         for job in jobs:
-            by_key[job.account].append(job)
-        for key, of_key in by_key.items():
-            self._of_key(key, of_key, subjects)
-        for job in self._jobs.ended_before(self._now() - self._settings.kept):
-            self._files.remove(job.id)
-            self._jobs.remove(job.id)
+            key = job.bot_owner.account if job.bot_owner else keys.get(job.subject)
+            shares[job.subject, key].append(job)
+        have_more = [
+            self._share(subject, key, of_both, may_submit=subject in keys)
+            for (subject, key), of_both in shares.items()
+        ]
+        return any([*have_more, self._delete()])
 
-    def _subjects(self) -> Collection[str]:
-        """Who may submit now: nobody while the map cannot be read."""
+    def _keys(self) -> Mapping[str, Path]:
+        """The keys of who may submit now: nobody while the map cannot be read."""
         try:
-            found = self._accounts()
+            found = self._keys_of()
         except BadInput as error:
             self._say("the owner map", "no job is submitted", error)
-            return ()
+            return {}
         self._said.pop("the owner map", None)
-        return found.keys()
+        return found
 
-    def _of_key(self, key: Path, jobs: list[ListedJob], subjects: Collection[str]) -> None:
-        """The share of one key in a round; an error of it delays no other's."""
-        share = reliable.trying(self._settings.share, times=1)(self._share)
+    def _delete(self) -> bool:
+        """Delete jobs that were kept long enough; return whether there are more."""
+        old = self._jobs.ended_before(self._now() - self._settings.kept, _MOST_DELETED)
+        for job in old:
+            self._files.remove(job.id)
+            self._jobs.remove(job.id)
+        return len(old) == _MOST_DELETED
+
+    def _share(
+        self, subject: str, key: Path | None, jobs: list[ListedJob], *, may_submit: bool
+    ) -> bool:
+        """The share of one subject in a round; an error of it delays no other's."""
+        bring_on = reliable.trying(self._settings.share, times=1)(self._bring_on_all)
         try:
-            share(key, jobs, subjects)
+            has_more = bring_on(key, jobs, may_submit=may_submit)
         except Exception as error:
-            self._say(key, f"{len(jobs)} jobs wait", error)
-            # A key that is refused is read again, as it may be another by then.
-            if not isinstance(error, ServerAway) and (session := self._sessions.pop(key, None)):
-                session.connection.close()
+            self._say((subject, key), f"{len(jobs)} jobs of {subject} wait", error)
+            return False
+        if key is None or not self._key_pauses.covers(key):
+            self._said.pop((subject, key), None)
+        return has_more
 
-    def _share(self, key: Path, jobs: list[ListedJob], subjects: Collection[str]) -> None:
+    def _bring_on_all(self, key: Path | None, jobs: list[ListedJob], *, may_submit: bool) -> bool:
         for job in filter(self._is_over, jobs):  # whatever is with key and server
             self._step(job, partial(self._end_unsubmitted, job))
-        if self._key_pauses.covers(key):
-            return
+        if key is None or self._key_pauses.covers(key):
+            return False
         account = self._account(key)
+        own = [job for job in jobs if job.bot_owner in (None, account.bot_owner)]
+        self._follow_all(account, own)
+        # Behind those: a submission that is refused, as beyond a quota, stops none that go on.
+        new = [job for job in own if may_submit and self._may_be_ready(job)]
+        for job in new[:NEW_AT_ONCE]:
+            self._step(job, partial(self._submit, account, job))
+        _check_bot_owners(jobs, account.bot_owner)
+        return len(new) > NEW_AT_ONCE
+
+    def _follow_all(self, account: _Account, jobs: list[ListedJob]) -> None:
         for job in jobs:
             if job.bot is not None:
                 self._step(job, partial(self._follow, account, job, job.bot))
-        # Behind those: a submission that is refused, as beyond a quota, stops none that go on.
-        new = [job for job in jobs if job.subject in subjects and self._may_be_ready(job)]
-        for job in new[:NEW_AT_ONCE]:
-            self._step(job, partial(self._submit, account.session, job))
-        self._said.pop(key, None)
-        if len(new) > NEW_AT_ONCE:
-            self.wake()
 
     def _account(self, key: Path) -> _Account:
+        """What there is of a key; once in a round, as key and server may be others in the next."""
+        if (known := self._accounts.get(key)) is not None:
+            return known
         try:
-            if key not in self._sessions:
-                self._sessions[key] = session_of(self._settings.server, key)
-            session = self._sessions[key]
-            session.signer()  # a key that may not sign is no fault of a job
+            session = Session(self._connection(key))
+            signer = session.signer()  # a key that may not sign is no fault of a job
             going_on = {
                 bot.id: bot
                 for state in _GOING_ON
-                for bot in session.bots(state, limit=_MOST_LISTED, group=GROUP)
+                for bot in session.bots(state, limit=_MOST_LISTED)
             }
         except Exception as error:
             self._key_pauses.begin(key, error)
             raise
         self._key_pauses.forget(key)
-        return _Account(session, going_on)
+        bot_owner = BotOwner(key, signer.owner, signer.project)
+        self._accounts[key] = _Account(session, bot_owner, going_on)
+        return self._accounts[key]
+
+    def _connection(self, key: Path) -> Connection:
+        """A connection with what the file of a key holds now."""
+        endpoint = endpoint_of(self._settings.server, key)
+        known, connection = self._connections.get(key, (None, None))
+        if connection is not None:
+            if known == endpoint:
+                return connection
+            connection.close()
+        self._connections[key] = endpoint, connection_to(endpoint)
+        return self._connections[key][1]
 
     def _say(self, where: object, what: str, error: Exception) -> None:
         """Log an error where it is new."""
@@ -285,19 +320,23 @@ class Rounds:
         assert found  # a job that has not ended is not removed
         return found.description
 
-    def _submit(self, session: Session, job: ListedJob) -> None:
+    def _submit(self, account: _Account, job: ListedJob) -> None:
         """Make the job's BOT if its files are there; or find it if an earlier process made it."""
         if job.state is not ArcState.SUBMITTING:
             if self._missing(job):
                 return
-            self._jobs.move(job.id, ArcState.SUBMITTING)
+            self._jobs.submitting(job.id, account.bot_owner)
         fields = submission_fields(self._description(job), job.id, self._files.inputs(job.id))
         try:
-            bot = session.submit(**fields).id
+            bot = account.session.submit(**fields).id
         except InputUnreadable as error:
             raise FilesAway(str(error)) from error
         except KeyUsed as error:  # by another version of this program, which wrote it otherwise
             bot = error.bot
+        except Refused as error:
+            if error.error == _NO_BOT:
+                self._jobs.unsubmitted(job.id)
+            raise
         self._jobs.submitted(job.id, bot)
         log.info("job %s is BOT %d", job.id, bot)
 
@@ -347,12 +386,20 @@ def _end_by(error: GridbotError, job: ListedJob) -> JobEnd | None:
     if job.bot is not None:
         is_of_job = isinstance(error, NotFound)
     elif isinstance(error, Refused):
-        if job.is_killed and error.error == "QuotaExceeded":  # so there is no BOT
-            return JobEnd(ArcState.KILLED, "killed before it was submitted")
         is_of_job = error.error in _OF_SUBMISSION
     else:
         is_of_job = isinstance(error, BadInput)
     return JobEnd(ArcState.FAILED, str(error)) if is_of_job else None
+
+
+def _check_bot_owners(jobs: list[ListedJob], now: BotOwner) -> None:
+    """Raise BadInput if BOTs of some jobs are somebody else's than the key now, or elsewhere."""
+    others = [job.bot_owner for job in jobs if job.bot_owner not in (None, now)]
+    if others and (other := others[0]) is not None:
+        raise BadInput(
+            f"{now.account} is now {now.owner}'s key for project {now.project}; {len(others)} jobs"
+            f" wait for that of {other.owner} for project {other.project}, which made their BOTs"
+        )
 
 
 def _saves(result: Result, job: JobDescription) -> dict[str, Callable[[Path], object]]:

@@ -244,14 +244,12 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in url.path.split("/") if part]
         if tuple(parts[:2]) != _PREFIX:
             raise RequestFault(HTTPStatus.NOT_FOUND, f"there is only /{'/'.join(_PREFIX)}")
-        subject, account = self._client()
         return ArcRequest(
             method=self.command,
             path=parts[2:],
             query=query,
             base=f"https://{self.headers.get('Host', '')}/{_PREFIX[0]}",
-            subject=subject,
-            account=account,
+            subject=self._client(),
             accept=self.headers.get("Accept", ""),
             kind=self.headers.get_content_type() if "Content-Type" in self.headers else "",
             length=length,
@@ -270,21 +268,27 @@ class _ConnectionHandler(BaseHTTPRequestHandler):
         self._is_asked_for = self.headers.get("Expect", "").lower() != "100-continue"
         return self._left
 
-    def _client(self) -> tuple[str, Path]:
+    def _client(self) -> str:
         """Who asks.  Raises RequestFault for somebody who may not."""
         certificate = self.connection.getpeercert(binary_form=True)
         assert certificate
         try:
             subject = subject_of(certificate)
-            account = self.server.owners.accounts().get(subject)
         except BadInput as error:
             log.error("%s", error)
             raise RequestFault(
                 HTTPStatus.FORBIDDEN, "this certificate cannot be used here"
             ) from None
-        if account is None:
+        try:
+            accounts = self.server.owners.accounts()
+        except BadInput as error:
+            log.error("%s", error)
+            raise RequestFault(
+                HTTPStatus.SERVICE_UNAVAILABLE, "the owner map cannot be read now: try later"
+            ) from None
+        if subject not in accounts:
             raise RequestFault(HTTPStatus.FORBIDDEN, f"{subject} has no account here")
-        return subject, account
+        return subject
 
     def _read(self, most: int) -> bytes:
         if not self._is_asked_for:

@@ -287,7 +287,6 @@ def test_a_job_is_a_bot_of_its_own_under_its_id() -> None:
         "time": 600,
         "exit_codes": "any",
         "max_failures": "100%",
-        "group": "arc",
         "idempotency_key": ID,
         "base": Path("/f"),
     }
