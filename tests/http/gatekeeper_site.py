@@ -100,13 +100,14 @@ class GatekeeperSite:
     folder: Path
     limits: GatekeeperLimits = field(default_factory=GatekeeperLimits)
     serving: ServingLimits = field(default_factory=ServingLimits)
+    free_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.authority = authority()
         self.map = self.folder / "owners.map"
         self.map.write_text('"/O=Grid/CN=Alice" alice/key\n"/O=Grid/CN=Bob" bob/key\n')
         self.jobs = AcceptedJobs(self.folder / "jobs.db", time.time)
-        self.files = JobFiles(self.folder / "files")
+        self.files = JobFiles(self.folder / "files", self.free_bytes)
         self.url = ""
 
     @contextmanager

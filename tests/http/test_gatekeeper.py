@@ -24,6 +24,7 @@ from tests.http.gatekeeper_site import (
 from tests.system.deployment import eventually
 
 from gridbot.api.errors import BadInput
+from gridbot.gatekeeper.files import ArcOutput
 from gridbot.gatekeeper.owners import OwnerMap
 from gridbot.gatekeeper.rest import GatekeeperLimits
 from gridbot.gatekeeper.serving import ServingLimits
@@ -229,7 +230,7 @@ def test_a_file_that_comes_when_its_job_has_gone_on_is_not_taken(
 
 
 def test_a_full_disk_takes_no_jobs_and_no_files(tmp_path: Path) -> None:
-    site = GatekeeperSite(tmp_path, GatekeeperLimits(free_bytes=1 << 60))
+    site = GatekeeperSite(tmp_path, free_bytes=1 << 60)
     with site.serve():
         alice = site.person(user(site.authority, "Alice"), "alice")
         answer = alice("POST", "/1.0/jobs?action=new", data=JOB)
@@ -357,7 +358,7 @@ def test_jobs_are_cleaned_once_they_have_ended_and_killed_before(
     assert (refused["status-code"], "kill it first" in refused["reason"]) == ("505", True)
     assert [item["status-code"] for item in alice.act("kill", job)] == ["202"]
     assert [item["state"] for item in alice.act("status", job)] == ["KILLING"]
-    site.files.keep(job, {"a/b": lambda place: place.write_text("text")})
+    site.files.keep(job, {"a/b": ArcOutput(4, lambda place: place.write_text("text"))})
     site.jobs.end(job, JobEnd(ArcState.FAILED, "the program exited with 3", 3))
     assert alice("GET", f"/1.0/jobs/{job}/session").json() == {"file": [], "dir": ["a"]}
     assert alice("GET", f"/1.0/jobs/{job}/session/a/b").text == "text"

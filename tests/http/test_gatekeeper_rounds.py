@@ -20,7 +20,7 @@ from tests.http.loopback import LosesReplies, serve
 
 from gridbot.api.session import Session
 from gridbot.gatekeeper.descriptions import submission_fields
-from gridbot.gatekeeper.files import JobFiles
+from gridbot.gatekeeper.files import ArcOutput, JobFiles
 from gridbot.gatekeeper.jobs import AcceptedJob, AcceptedJobs, BotOwner
 from gridbot.gatekeeper.owners import OwnerMap, connection_to, endpoint_of
 from gridbot.gatekeeper.rounds import (
@@ -55,7 +55,7 @@ class Jobs:
     def restart(self) -> None:
         """Begin anew with what is on the disk, as after a kill."""
         self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.now)
-        self.files = JobFiles(self.folder / "files")
+        self.files = JobFiles(self.folder / "files", 0)
         self.rounds = Rounds(
             self.kept, self.files, OwnerMap(self.map).accounts, self.settings,
             lambda: self.now,
@@ -353,7 +353,7 @@ def test_the_folder_of_a_job_without_inputs_survives_a_power_failure(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    jobs.files.keep("id", {"a": lambda place: place.write_text("text")})
+    jobs.files.keep("id", {"a": ArcOutput(4, lambda place: place.write_text("text"))})
     assert synced >= {str(jobs.folder / "files/id"), str(jobs.folder / "files")}
 
 

@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +41,23 @@ class Listed:
     changed: float  # seconds since 1970
 
 
-class JobFiles:
-    """A folder with the files of all jobs.  Threads may share it."""
+@dataclass(frozen=True, slots=True)
+class ArcOutput:
+    """An output that a job has left: its bytes, and a call that writes it."""
 
-    def __init__(self, folder: Path) -> None:
+    size: int
+    save: Callable[[Path], object]
+
+
+class JobFiles:
+    """A folder with the files of all jobs; `free_bytes` stay free on its disk.
+
+    Threads may share it.
+    """
+
+    def __init__(self, folder: Path, free_bytes: int = 256 << 20) -> None:
         self._folder, self._parts = folder, folder / _PARTS
+        self._free_bytes, self._reserved, self._lock = free_bytes, 0, threading.Lock()
         shutil.rmtree(self._parts, ignore_errors=True)
         self._parts.mkdir(mode=0o700, parents=True)
 
@@ -56,9 +69,30 @@ class JobFiles:
         """Where a job's outputs are, or will be."""
         return self._folder / id / "outputs"
 
-    def free_bytes(self) -> int:
-        """How much the disk has room for."""
-        return shutil.disk_usage(self._folder).free
+    @contextmanager
+    def room(self, size: int) -> Iterator[Callable[[int], None]]:
+        """Hold room for so many bytes on the disk; the call that it gives is told of those written.
+
+        Raises OSError (see `is_full`) if there is less, beside what is held already.
+        """
+        with self._lock:
+            free = shutil.disk_usage(self._folder).free - self._free_bytes - self._reserved
+            if size > max(free, 0):
+                raise OSError(errno.ENOSPC, f"room for {size} bytes is asked for, {free} are there")
+            self._reserved += size
+        left = size
+
+        def wrote(count: int) -> None:
+            nonlocal left
+            with self._lock:
+                done = min(count, left)
+                left -= done
+                self._reserved -= done
+
+        try:
+            yield wrote
+        finally:
+            wrote(left)
 
     def receive(
         self,
@@ -68,20 +102,15 @@ class JobFiles:
         read: Callable[[int], bytes],
         awaiting: AbstractContextManager[object],
     ) -> None:
-        """Take an input of a job.  Raises CutShort if it ends before its size.
+        """Take an input of a job.  Raises CutShort if it ends before its size, and OSError.
 
         It is put into its place within `awaiting`, which holds the job as it is, or raises.
         """
-        part = self._part()
-        try:
+        with self.room(size) as wrote, self._part() as part:
             with part.open("wb") as content:
-                left = size
-                while left:
-                    block = read(min(left, BLOCK_BYTES))
-                    if not block:
-                        raise CutShort(f"{file.name}: {left} of {size} bytes are missing")
+                for block in _blocks(file.name, size, read):
                     content.write(block)
-                    left -= len(block)
+                    wrote(len(block))
                 content.flush()
                 os.fsync(content.fileno())
             part.chmod(0o700 if file.is_executable else 0o600)
@@ -91,24 +120,23 @@ class JobFiles:
                 part.replace(place)
                 for folder in _up_to(place.parent, self._folder):
                     sync_directory(folder)
-        finally:
-            part.unlink(missing_ok=True)
 
     def missing(self, id: str, files: Iterable[SentFile]) -> list[str]:
         """Names of inputs that have not arrived."""
         return [file.name for file in files if not (self.inputs(id) / file.name).is_file()]
 
-    def keep(self, id: str, outputs: Mapping[str, Callable[[Path], object]]) -> None:
-        """Fetch outputs of a job, each by a call that writes it."""
+    def keep(self, id: str, outputs: Mapping[str, ArcOutput]) -> None:
+        """Fetch outputs of a job, by their names.  Raises OSError."""
         target = self.outputs(id)
         if not target.is_dir():
-            made = Path(tempfile.mkdtemp(dir=self._parts))
-            try:
-                _fetch(made, outputs)
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                made.rename(target)
-            finally:
-                shutil.rmtree(made, ignore_errors=True)  # what was not renamed
+            with self.room(sum(output.size for output in outputs.values())) as wrote:
+                made = Path(tempfile.mkdtemp(dir=self._parts))
+                try:
+                    _fetch(made, outputs, wrote)
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    made.rename(target)
+                finally:
+                    shutil.rmtree(made, ignore_errors=True)  # what was not renamed
         for folder in _up_to(target.parent, self._folder):
             sync_directory(folder)
 
@@ -140,10 +168,14 @@ class JobFiles:
             if entry != self._parts and entry.name not in ids:
                 self.remove(entry.name)
 
-    def _part(self) -> Path:
+    @contextmanager
+    def _part(self) -> Iterator[Path]:
         descriptor, path = tempfile.mkstemp(dir=self._parts)
         os.close(descriptor)
-        return Path(path)
+        try:
+            yield Path(path)
+        finally:
+            Path(path).unlink(missing_ok=True)
 
 
 def one(path: Path) -> Listed:
@@ -157,17 +189,29 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def _fetch(folder: Path, outputs: Mapping[str, Callable[[Path], object]]) -> None:
+def _blocks(name: str, size: int, read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """The whole content of a file.  Raises CutShort."""
+    left = size
+    while left:
+        block = read(min(left, BLOCK_BYTES))
+        if not block:
+            raise CutShort(f"{name}: {left} of {size} bytes are missing")
+        left -= len(block)
+        yield block
+
+
+def _fetch(folder: Path, outputs: Mapping[str, ArcOutput], wrote: Callable[[int], None]) -> None:
     """Let each output be written below a folder, and sync it all.
 
     In order of their names: what is written as x.part first cannot take the place of an x.part.
     """
-    for name, save in sorted(outputs.items()):
+    for name, output in sorted(outputs.items()):
         place = folder / file_name(name, "output")
         place.parent.mkdir(parents=True, exist_ok=True)
-        save(place)
+        output.save(place)
         with place.open("rb") as content:
             os.fsync(content.fileno())
+        wrote(output.size)
     for below in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         sync_directory(below)
 

@@ -58,7 +58,6 @@ class GatekeeperLimits:
 
     jobs: int = 10_000  # of one subject, until they are cleaned
     file_bytes: int = 2 << 30  # of one input
-    free_bytes: int = 256 << 20  # stay free on the disk
 
 
 class ArcRest:
@@ -165,13 +164,15 @@ class ArcRest:
 
     def _new(self, request: ArcRequest) -> ArcAnswer:
         """Accept jobs; each that cannot be run here gets its reason."""
-        self._need_room(request)
         try:
             described = read(request.content(_BODY_BYTES))
             good = [job.text for job in described if not isinstance(job.found, BadInput)]
-            ids = iter(self._jobs.add(request.subject, good, self._limits.jobs))
+            with self._files.room(sum(map(len, good))):
+                ids = iter(self._jobs.add(request.subject, good, self._limits.jobs))
         except BadInput as error:
             raise RequestFault(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except OSError as error:
+            raise _no_room(error) from None
         except Refused as error:
             raise RequestFault(HTTPStatus.TOO_MANY_REQUESTS, str(error)) from None
         items: list[Item] = [
@@ -243,7 +244,6 @@ class ArcRest:
             raise RequestFault(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
         if job.state is not ArcState.ACCEPTED:
             raise RequestFault(HTTPStatus.FORBIDDEN, f"{name}: the job has its files: {job.shown}")
-        self._need_room(request)
         try:
             awaiting = self._jobs.awaiting(job.id)
             self._files.receive(job.id, sent, request.length, request.read, awaiting)
@@ -252,15 +252,8 @@ class ArcRest:
         except Refused as error:  # it was submitted, or cleaned, while this came
             raise RequestFault(HTTPStatus.FORBIDDEN, f"{name}: {error}") from None
         except OSError as error:
-            if not is_full(error):
-                raise
-            raise _no_room() from None
+            raise _no_room(error) from None
         return text(HTTPStatus.OK, "")
-
-    def _need_room(self, request: ArcRequest) -> None:
-        """Make sure that the disk has room for a content.  Raises RequestFault."""
-        if self._files.free_bytes() < self._limits.free_bytes + request.length:
-            raise _no_room()
 
     def _properties(self, request: ArcRequest, job: AcceptedJob, place: Path) -> ArcAnswer:
         root = Element("D:multistatus", {"xmlns:D": "DAV:"})
@@ -296,7 +289,10 @@ def _only(request: ArcRequest, *methods: str) -> None:
         raise RequestFault(HTTPStatus.NOT_IMPLEMENTED, words)
 
 
-def _no_room() -> RequestFault:
+def _no_room(error: OSError) -> RequestFault:
+    """What a client is told of a disk without room; raises any other error again."""
+    if not is_full(error):
+        raise error
     return RequestFault(HTTPStatus.INSUFFICIENT_STORAGE, "the gatekeeper's disk is full")
 
 

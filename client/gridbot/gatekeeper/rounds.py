@@ -30,7 +30,7 @@ from gridbot.api.results import Result
 from gridbot.api.session import Session
 from gridbot.api.state import BotState
 from gridbot.gatekeeper.descriptions import JobDescription, streams, submission_fields
-from gridbot.gatekeeper.files import JobFiles, is_full
+from gridbot.gatekeeper.files import ArcOutput, JobFiles, is_full
 from gridbot.gatekeeper.jobs import AcceptedJobs, BotOwner, ListedJob
 from gridbot.gatekeeper.owners import connection_to, endpoint_of
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd, end_of, of_bot
@@ -360,7 +360,7 @@ class Rounds:
         """Keep what a job left, and say how it ended: it failed if that can never be kept."""
         end = end_of(result, is_killed=job.is_killed)
         try:
-            self._files.keep(job.id, _saves(result, self._description(job)))
+            self._files.keep(job.id, _outputs(result, self._description(job)))
         except NotFound:
             raise
         except (ServerAway, Refused, reliable.OutOfTime) as error:
@@ -402,11 +402,11 @@ def _check_bot_owners(jobs: list[ListedJob], now: BotOwner) -> None:
         )
 
 
-def _saves(result: Result, job: JobDescription) -> dict[str, Callable[[Path], object]]:
-    """How each output of a job is fetched, by its name; a stream that has none is not."""
+def _outputs(result: Result, job: JobDescription) -> dict[str, ArcOutput]:
+    """Outputs of a job by their names; a stream that has none is not fetched."""
     named = streams(job)
-    found = dict[str, Callable[[Path], object]]()
+    found = dict[str, ArcOutput]()
     for came_as, output in result.outputs.items():
         if name := named.get(came_as, "") if came_as in STREAMS else came_as:
-            found[name] = output.save
+            found[name] = ArcOutput(output.size, output.save)
     return found
