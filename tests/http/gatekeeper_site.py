@@ -106,7 +106,7 @@ class GatekeeperSite:
         self.authority = authority()
         self.map = self.folder / "owners.map"
         self.map.write_text('"/O=Grid/CN=Alice" alice/key\n"/O=Grid/CN=Bob" bob/key\n')
-        self.jobs = AcceptedJobs(self.folder / "jobs.db", time.time)
+        self.jobs = AcceptedJobs(self.folder / "jobs.db", time.time, time.monotonic)
         self.files = JobFiles(self.folder / "files", self.free_bytes)
         self.url = ""
 

@@ -49,17 +49,18 @@ class Jobs:
         self.account.write_text(key)
         self.map = folder / "owners.map"
         self.map.write_text(LINE)
-        self.folder, self.now, self.settings = folder, 1000.0, RoundSettings(url)
+        self.folder, self.settings = folder, RoundSettings(url)
+        self.date, self.now = (
+            1_800_000_000.0,
+            1000.0,
+        )  # of a clock that is set, and of one that is not
         self.restart()
 
     def restart(self) -> None:
         """Begin anew with what is on the disk, as after a kill."""
-        self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.now)
+        self.kept = AcceptedJobs(self.folder / "jobs.db", lambda: self.date, lambda: self.now)
         self.files = JobFiles(self.folder / "files", 0)
-        self.rounds = Rounds(
-            self.kept, self.files, OwnerMap(self.map).accounts, self.settings,
-            lambda: self.now,
-        )  # fmt: skip
+        self.rounds = Rounds(self.kept, self.files, OwnerMap(self.map).accounts, self.settings)
 
     def later(self) -> None:
         """A round after all pauses."""
@@ -453,6 +454,30 @@ def test_files_that_never_come_end_a_job_and_old_jobs_are_deleted(jobs: Jobs) ->
     jobs.rounds.once()
     assert jobs.kept.ids() == set()
     assert not jobs.files.inputs(id).parent.exists()
+
+
+def test_a_clock_that_is_set_ends_and_deletes_no_job(site: Site, jobs: Jobs) -> None:
+    waits, ended = jobs.accept(), jobs.accept("&(executable=/bin/a)")
+    jobs.kept.kill(ended)
+    jobs.rounds.once()
+    jobs.date += 1e9
+    jobs.rounds.once()
+    assert (jobs.one(waits).state, jobs.one(ended).state) == (ArcState.ACCEPTED, ArcState.KILLED)
+
+
+def test_the_time_for_which_jobs_are_kept_goes_on_in_the_next_run(jobs: Jobs) -> None:
+    id = jobs.accept("&(executable=/bin/a)")
+    jobs.kept.kill(id)
+    jobs.rounds.once()
+    jobs.now += RoundSettings(None).kept - 100
+    jobs.rounds.once()
+    jobs.now = 5.0  # the machine has started anew
+    jobs.restart()
+    jobs.rounds.once()
+    assert jobs.kept.ids() == {id}
+    jobs.now += 101
+    jobs.rounds.once()
+    assert jobs.kept.ids() == set()
 
 
 @pytest.mark.parametrize("is_same_key", [False, True])

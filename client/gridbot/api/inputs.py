@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridbot import reliable
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, InputUnreadable, NotFound, Refused
 from gridbot.api.packing import PackedFolder, pack
@@ -133,6 +134,7 @@ def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFi
     path = base / spec.source
     if spec.is_folder:
         raise BadInput(f"input {spec.source} is a directory, which only all jobs can share")
+    reliable.check()  # between files, which may be many and large
     try:
         name = file_name(spec.name, "input")
         sha256, size = _hash(path)

@@ -97,7 +97,7 @@ _GRID_SECURITY = Path("/etc/grid-security")
     default="7d",
     show_default=True,
     metavar="TIME",
-    help="Time after a job's end for which it and its files are kept.",
+    help="Time after a job's end for which it and its files are kept, while this runs.",
 )
 def gatekeeper(
     owner_map: Path, data: Path, bind: str, certificate: Path, certificate_key: Path,
@@ -118,7 +118,7 @@ def gatekeeper(
         files = JobFiles(data / "files")
         files.sweep(jobs.ids())
         settings = RoundSettings(server, kept=keep)
-        rounds = Rounds(jobs, files, owners.accounts, settings, time.time)
+        rounds = Rounds(jobs, files, owners.accounts, settings)
         rest = ArcRest(jobs, files, GatekeeperLimits(max_jobs, max_input << 20))
         context = context_of(TlsFiles(certificate, certificate_key, authorities))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -131,7 +131,7 @@ def gatekeeper(
 def _jobs(path: Path) -> AcceptedJobs:
     """The jobs in a file.  Raises BadInput."""
     try:
-        return AcceptedJobs(path, time.time)
+        return AcceptedJobs(path, time.time, time.monotonic)
     except JobsUnreadable as error:
         raise BadInput(str(error)) from None
 

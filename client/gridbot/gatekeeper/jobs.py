@@ -20,6 +20,7 @@ from gridbot.gatekeeper.reading import reread
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd
 
 _WAIT_SECONDS = 30.0  # for another thread that writes
+_NOTED_SECONDS = 60.0  # how often the time in service is written; a crash loses no more
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (
     id text PRIMARY KEY,
@@ -34,19 +35,23 @@ CREATE TABLE IF NOT EXISTS job (
     bot integer,
     created real NOT NULL,
     ended real,
+    created_age real NOT NULL,  -- seconds in service by then
+    ended_age real,
     reason text NOT NULL DEFAULT '',
     exit_code integer,
     cpu_seconds integer NOT NULL DEFAULT 0,
     wall_seconds integer NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS job_open ON job (created) WHERE ended IS NULL;
-CREATE INDEX IF NOT EXISTS job_ended ON job (ended) WHERE ended IS NOT NULL;
+CREATE INDEX IF NOT EXISTS job_ended ON job (ended_age) WHERE ended_age IS NOT NULL;
 CREATE INDEX IF NOT EXISTS job_subject ON job (subject, created);
+CREATE TABLE IF NOT EXISTS service (seconds real NOT NULL);
+INSERT INTO service SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM service);
 """
 # All but the text, of which 10,000 jobs may have 64 KiB each.
 _LISTED = (
-    "id, subject, account, owner, project, state, is_killed, received, bot, created, ended, reason,"
-    " exit_code, cpu_seconds, wall_seconds"
+    "id, subject, account, owner, project, state, is_killed, received, bot, created, ended,"
+    " created_age, reason, exit_code, cpu_seconds, wall_seconds"
 )
 
 
@@ -76,6 +81,7 @@ class ListedJob:
     bot: int | None
     created: float
     ended: float | None
+    created_age: float  # of the gatekeeper: how long it had been in service
     end: JobEnd
 
     @property
@@ -107,12 +113,27 @@ class AcceptedJobs:
     Each may raise JobsUnreadable.  Threads may share it.
     """
 
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
-        self._path, self._now = path, now
+    def __init__(self, path: Path, now: Callable[[], float], ticks: Callable[[], float]) -> None:
+        """`now` dates jobs, and may be set; `ticks` gives seconds of a clock that nobody sets."""
+        self._path, self._now, self._ticks = path, now, ticks
         with self._open() as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(_SCHEMA)
+            self._noted = float(database.execute("SELECT seconds FROM service").fetchone()[0])
+        self._born = ticks() - self._noted
         path.chmod(0o600)
+
+    def age(self) -> float:
+        """Seconds for which the gatekeeper has been in service, in all its runs."""
+        return self._ticks() - self._born
+
+    def note_age(self) -> None:
+        """Let the next run know the age, roughly; for one thread."""
+        age = self.age()
+        if age - self._noted >= _NOTED_SECONDS:
+            with self._open() as database:
+                database.execute("UPDATE service SET seconds = ?", (age,))
+            self._noted = age
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -143,9 +164,10 @@ class AcceptedJobs:
                     f" {most} are kept: fetch and clean some"
                 )
             database.executemany(
-                "INSERT INTO job (id, subject, text, created) VALUES (?, ?, ?, ?)",
-                [(id, subject, text, self._now()) for id, text in zip(ids, texts, strict=True)],
-            )
+                "INSERT INTO job (id, subject, text, created, created_age) VALUES (?, ?, ?, ?, ?)",
+                [(id, subject, text, self._now(), self.age())
+                 for id, text in zip(ids, texts, strict=True)],
+            )  # fmt: skip
             database.execute("COMMIT")
         return ids
 
@@ -164,9 +186,9 @@ class AcceptedJobs:
         """Those that have not ended, oldest first."""
         return self._list("ended IS NULL ORDER BY created")
 
-    def ended_before(self, when: float, most: int) -> list[ListedJob]:
-        """Those that ended before a time, at most so many."""
-        return self._list("ended < ? LIMIT ?", when, most)
+    def ended_before(self, age: float, most: int) -> list[ListedJob]:
+        """Those that ended before an age, at most so many."""
+        return self._list("ended_age < ? LIMIT ?", age, most)
 
     def ids(self) -> set[str]:
         """Of all jobs."""
@@ -215,9 +237,10 @@ class AcceptedJobs:
     def end(self, id: str, end: JobEnd) -> None:
         """Note how a job ended; the first end stays."""
         self._change(
-            "state = ?, reason = ?, exit_code = ?, cpu_seconds = ?, wall_seconds = ?, ended = ?",
+            "state = ?, reason = ?, exit_code = ?, cpu_seconds = ?, wall_seconds = ?, ended = ?,"
+            " ended_age = ?",
             id, end.state, end.reason, end.exit_code, end.cpu_seconds, end.wall_seconds,
-            self._now(),
+            self._now(), self.age(),
         )  # fmt: skip
 
     def remove(self, id: str) -> None:
@@ -239,13 +262,13 @@ class AcceptedJobs:
 
 
 def _values(row: sqlite3.Row) -> tuple[
-    str, str, BotOwner | None, ArcState, bool, int, int | None, float, float | None, JobEnd
+    str, str, BotOwner | None, ArcState, bool, int, int | None, float, float | None, float, JobEnd
 ]:  # fmt: skip
     state, account = ArcState(row["state"]), row["account"]
     bot_owner = BotOwner(Path(account), row["owner"], row["project"]) if account else None
     numbers = row["exit_code"], row["cpu_seconds"], row["wall_seconds"]
     return (
         row["id"], row["subject"], bot_owner, state, bool(row["is_killed"]),
-        row["received"], row["bot"], row["created"], row["ended"],
+        row["received"], row["bot"], row["created"], row["ended"], row["created_age"],
         JobEnd(state, row["reason"], *numbers),
     )  # fmt: skip

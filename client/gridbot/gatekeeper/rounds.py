@@ -60,7 +60,7 @@ class FilesAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RoundSettings:
-    """How jobs are brought on; times in seconds."""
+    """How jobs are brought on; times in seconds, while the gatekeeper runs."""
 
     server: str | None
     pause: float = 1.0  # after a round that has left nothing for the next
@@ -91,23 +91,21 @@ class _Pauses:
     def __init__(self, back_off: BackOff, now: Callable[[], float]) -> None:
         self._back_off, self._now = back_off, now
         self._failures = Counter[object]()
-        self._spans = dict[object, tuple[float, float]]()
+        self._ends = dict[object, float]()
 
     def covers(self, what: object) -> bool:
-        """Whether it is not to be tried yet; a clock that was set back ends all pauses."""
-        begin, end = self._spans.get(what, (0.0, 0.0))
-        return begin <= self._now() < end
+        """Whether it is not to be tried yet."""
+        return what in self._ends and self._now() < self._ends[what]
 
     def begin(self, what: object, error: Exception) -> None:
         """Note that something has failed."""
         self._failures[what] += 1
-        now = self._now()
-        self._spans[what] = now, now + self._back_off.after(error, self._failures[what], 0.0)
+        self._ends[what] = self._now() + self._back_off.after(error, self._failures[what], 0.0)
 
     def forget(self, what: object) -> None:
         """Note that something went well, or is no more."""
         self._failures.pop(what, None)
-        self._spans.pop(what, None)
+        self._ends.pop(what, None)
 
 
 class Rounds:
@@ -119,14 +117,14 @@ class Rounds:
         files: JobFiles,
         accounts: Callable[[], Mapping[str, Path]],
         settings: RoundSettings,
-        now: Callable[[], float],
     ) -> None:
-        self._jobs, self._files, self._settings, self._now = jobs, files, settings, now
+        self._jobs, self._files, self._settings = jobs, files, settings
         self._keys_of = accounts
         self._connections = dict[Path, tuple[Endpoint, Connection]]()
         self._accounts = dict[Path, _Account]()  # of the present round
         self._said = dict[object, str]()  # why jobs wait
-        self._job_pauses, self._key_pauses = _Pauses(_JOB_PAUSES, now), _Pauses(_KEY_PAUSES, now)
+        self._job_pauses = _Pauses(_JOB_PAUSES, jobs.age)
+        self._key_pauses = _Pauses(_KEY_PAUSES, jobs.age)
         self._not_kept = Counter[str]()  # failures to keep outputs, by job
         self._looks = dict[str, _Look]()  # for files of jobs
 
@@ -146,6 +144,7 @@ class Rounds:
 
         Return whether one could go on if it were not the turn of others.
         """
+        self._jobs.note_age()
         jobs = self._jobs.unended()
         self._looks = {job.id: self._looks[job.id] for job in jobs if job.id in self._looks}
         self._accounts.clear()
@@ -172,7 +171,7 @@ class Rounds:
 
     def _delete(self) -> bool:
         """Delete jobs that were kept long enough; return whether there are more."""
-        old = self._jobs.ended_before(self._now() - self._settings.kept, _MOST_DELETED)
+        old = self._jobs.ended_before(self._jobs.age() - self._settings.kept, _MOST_DELETED)
         for job in old:
             self._files.remove(job.id)
             self._jobs.remove(job.id)
@@ -281,7 +280,7 @@ class Rounds:
         """Whether a job is to end without a BOT, unless its files turn out to be there."""
         if job.state is not ArcState.ACCEPTED:
             return False
-        is_late = self._now() - job.created > FILES_AWAITED_SECONDS
+        is_late = self._jobs.age() - job.created_age > FILES_AWAITED_SECONDS
         return job.is_killed or (is_late and self._known_missing(job) != "")
 
     def _end_unsubmitted(self, job: ListedJob) -> None:

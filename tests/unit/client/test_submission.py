@@ -10,6 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
+from gridbot import reliable
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, PolicyError
 from gridbot.api.program import platforms_of
@@ -172,6 +173,18 @@ def test_inputs_keep_their_relative_path_and_their_executable_bit(tmp_path: Path
     found = prepared(tmp_path, "p", inputs=files)
     assert names(found) == ["data/deep/run", outside.name, "copy.dat"]
     assert [ref["executable"] for ref in found.body["inputs"]] == [True, False, False]
+
+
+def test_a_limit_of_time_holds_while_inputs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+
+    def late() -> None:
+        while reliable.remaining() > 0:
+            pass
+        prepared(tmp_path, "true", inputs=["a"])
+
+    with pytest.raises(reliable.OutOfTime):
+        reliable.trying(0.01, times=1)(late)()
 
 
 def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
