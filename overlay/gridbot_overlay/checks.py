@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gridbot.api.errors import BadInput, GridbotError
+from gridbot.printing import counted
 from gridbot_overlay.act.probe import Probe
 from gridbot_overlay.act.server import url_check
 from gridbot_overlay.decide.model import CheckResult, Grid
@@ -24,7 +25,10 @@ def findings(
     With `probe_seconds` also send a probe to each grid; one that has not ended after so long is
     cancelled.
     """
-    yield "server", _server_finding(folder, settings)
+    server = _server_finding(folder, settings)
+    yield "server", server
+    if server.is_good:
+        yield "server", _keys_finding(folder, settings)
     yield "pilots", _artefact_finding(folder)
     url = _server_url(folder, settings)
     for grid in grids:
@@ -51,6 +55,16 @@ def _server_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckRe
         return CheckResult("reachable with an operator's key", False, str(error))
     text = f"{server.url} answers; unfinished BOTs: {len(demands)}"
     return CheckResult("reachable with an operator's key", True, text)
+
+
+def _keys_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckResult:
+    """Pin the keys that pilots trust, unless that was done: without them none is submitted."""
+    try:
+        pins = folder.pins(settings)
+    except GridbotError as error:
+        return CheckResult("keys that pilots trust", False, str(error))
+    text = f"the project's, and {counted(len(pins.owners), 'key')} of owners"
+    return CheckResult("keys that pilots trust", True, text)
 
 
 def _artefact_finding(folder: OverlayFolder) -> CheckResult:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.overlay_wheels import lay_wheels
 from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import NO_COPIES, Deployment, eventually
 from tests.system.overlays import Overlay, overlay
@@ -111,6 +112,20 @@ def test_jobs_that_no_pilot_lives_for_burn_two_generations_and_say_so(
         said = running.run("bot", command, str(bot))
         assert "a replica needs more than" in said and "grid here" in said
     running.run("bot", "cancel", str(bot))
+
+
+def test_check_on_another_machine_says_that_its_key_must_be_introduced(
+    running: Deployment, pilots: Overlay, tmp_path: Path
+) -> None:
+    pilots.add("local", "here", "--max-running", "1")  # with the owner's first key
+    far = tmp_path / "far"
+    for folder in (pilots.folder, far):
+        lay_wheels(folder)
+    near = running.run("overlay", "check", "--data", str(pilots.folder))
+    assert "ok   server: keys that pilots trust: the project's, and 1 key of owners" in near
+    said = running.run("overlay", "check", "--data", str(far), key=running.operator_key, code=1)
+    assert "BAD  server: keys that pilots trust: this owner has a signing key" in said
+    assert "run gridbot key add" in said
 
 
 def test_a_grid_that_the_bots_policy_excludes_gets_no_pilot(
