@@ -251,6 +251,26 @@ def test_a_quorum_is_judged_anew_when_a_member_is_caught(
     assert outcomes(conn, bot) == {seq: f"answer {seq}" for seq in range(8)}
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_who_agrees_with_others_grows_unless_it_has_its_full_width(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = assured(conn, alice, 2, assurance=None, quorum=2)
+    bob, carol = strangers(dispatch, 2)
+    trust(conn, bob, carol)
+    bobs_crew, carols_crew = (hosts_and_crews(conn, client)[1] for client in (bob, carol))
+    conn.execute("UPDATE host SET width = 1024")
+    conn.execute("UPDATE crew SET width = 1024 WHERE name = %s", [bobs_crew])
+    work(dispatch, bob, want=1)
+    conn.execute("UPDATE host SET recent_at = '-infinity'")
+    work(dispatch, carol, want=1)
+    assert provisional(conn, bot) == 1
+    rated = conn.execute("SELECT crew FROM host WHERE recent_at > '-infinity'").fetchall()
+    assert rated == [(carols_crew,)]
+    widths = dict(conn.execute("SELECT name, width::int FROM crew").fetchall())
+    assert widths == {bobs_crew: 1024, carols_crew: TRUSTED + 1}
+
+
 def test_machines_of_two_owners_do_not_all_wait_for_the_first_that_is_trusted(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:

@@ -37,6 +37,8 @@ def failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
 
 def _exhausted(job: Job, rules: Rules) -> tuple[list[Ended], list[Ended]]:
     """Return the errors and the expiries of this round; none of a kind that is not too many yet."""
+    if len(job.ended) < rules.max_attempts:  # as nearly always
+        return [], []
     ended = [item for item in job.ended if item.round == job.round]
     errors = [item for item in ended if item.how in ERRORS]
     expired = [item for item in ended if item.how == State.EXPIRED]

@@ -28,6 +28,7 @@ class Ended(NamedTuple):
     voter: int  # its host, or its owner where a quorum takes different owners
     credence: Credence = Credence()  # matters where the BOT has terms
     client: int = 0  # that had it
+    host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Job:
     @property
     def has_several_answers(self) -> bool:
         """Whether how many crews work for its BOT matters."""
-        return sum(item.how == State.SUCCESS for item in self.ended) > 1
+        return len([item for item in self.ended if item.how == State.SUCCESS]) > 1
 
 
 class Decision(NamedTuple):

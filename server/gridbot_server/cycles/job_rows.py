@@ -75,6 +75,7 @@ class _Replica(NamedTuple):
             ended_at=self.ended_at,
             voter=self.owner if among_strangers else self.host,
             client=self.client,
+            host=self.host,
         )
 
 
@@ -202,9 +203,9 @@ def earned(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, float]:
     return {JobId(item.bot, item.seq): item.credit for item in found}
 
 
-def listed(ids: Sequence[JobId]) -> dict[str, str]:
+def listed(ids: Iterable[JobId]) -> dict[str, str]:
     """The jobs as statements take them."""
-    return {"jobs": encode([job._asdict() for job in ids])}
+    return {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
 
 
 def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gridbot_server.cycles import job_rows
 from gridbot_server.cycles.credences import Believed
 from gridbot_server.cycles.job import Decision, Job
 from gridbot_server.matching.assurance import DEFAULT_ASSURANCE
@@ -42,6 +43,7 @@ def keep(
     conn: Connection,
     jobs: Mapping[JobId, Job],
     decisions: Mapping[JobId, Decision],
+    believed: Believed,
     counters: Counters,
 ) -> None:
     """Note on which answers provisional outcomes rely now."""
@@ -51,18 +53,22 @@ def keep(
         if not jobs[name].has_outcome
         and (item.finishes or item.provisional != jobs[name].relied_on)
     }
-    gone = [name._asdict() for name in changed if jobs[name].relied_on]
+    gone = [name for name in changed if jobs[name].relied_on]
     if gone:
-        conn.execute(SQL["forget_provisional"], {"jobs": encode(gone)})
+        conn.execute(SQL["forget_provisional"], job_rows.listed(gone))
     made = [
         {
-            **name._asdict(),
+            "bot": name.bot,
+            "seq": name.seq,
             "replica": replica,
+            "host": given.standing.host,
+            "ended_at": given.ended_at,
             "is_lone": len(item.provisional) == 1,
             "is_canonical": replica == item.provisional[0],
         }
         for name, item in changed.items()
         for replica in item.provisional
+        for given in [believed.answers[name, replica]]
     ]
     if made:
         conn.execute(SQL["add_provisional"], {"replicas": encode(made)})
@@ -83,7 +89,8 @@ def _tell(
         was = jobs[name].relied_on
         provisional[name.bot] += bool(decision.provisional) - bool(was)
         for kind, replica in _kinds(was, decision):
-            events[name.bot].append({**name._asdict(), "kind": kind, "replica": replica})
+            event = {"bot": name.bot, "seq": name.seq, "kind": kind, "replica": replica}
+            events[name.bot].append(event)
             if kind == "recalled":
                 counters.note(name.bot, NO_GRID, "recalled")
         if decision.canonical is not None:
@@ -127,7 +134,7 @@ def _kinds(was: Sequence[int], decision: Decision) -> list[tuple[str, int | None
 def lone_hosts(decisions: Mapping[JobId, Decision], believed: Believed) -> set[int]:
     """Return the hosts whose answers are relied on alone."""
     return {
-        believed.answers[name, item.provisional[0]].host
+        believed.answers[name, item.provisional[0]].standing.host
         for name, item in decisions.items()
         if len(item.provisional) == 1
     }
@@ -158,7 +165,7 @@ def close(conn: Connection, bots: Mapping[int, float], hosts: Iterable[int]) -> 
         count = sample_size_at_the_end(len(listed), listed[0].open_part, assurance)
         due.update(JobId(row.bot, row.seq) for row in listed[:count])
     if due:
-        conn.execute(SQL["make_due"], {"jobs": encode([name._asdict() for name in sorted(due)])})
+        conn.execute(SQL["make_due"], job_rows.listed(sorted(due)))
 
 
 def _bots(rows: Iterable[_OpenRow]) -> list[int]:

@@ -36,9 +36,10 @@ def follow(
         return Counter()
     rights = track_records.rights_of(conn, assured, believed)
     track_records.learn(conn, assured, rights, rules, believed)
-    provisional.keep(conn, jobs, assured, counters)
+    provisional.keep(conn, jobs, assured, believed, counters)
     track_records.pass_checks(conn, assured, believed)
-    return Counter(believed.answers[item].host for item in rights)
+    standings = (believed.answers[item].standing for item in rights)
+    return Counter(who.host for who in standings if not who.is_full)
 
 
 def close(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_server.cycles.credences import Answer, Believed, CredenceRow
+from gridbot_server.cycles.credences import Answer, Believed, Given
 from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.matching.track_record import SEASON, TrackRecord, most_agreements
 from gridbot_server.storage import sql
@@ -62,7 +62,9 @@ def rights_of(
     for name, item in decisions.items():
         told = [(name, replica) for replica in item.right]
         if not item.provisional or item.is_backed:
-            rights += [answer for answer in told if not believed.answers[answer].is_vouched]
+            rights += [
+                answer for answer in told if not believed.answers[answer].standing.is_vouched
+            ]
             continue
         if not told:
             continue
@@ -75,7 +77,9 @@ def rights_of(
         fresh = [pair for pair in pairs if known[pair] + made[pair] < limits[name.bot]]
         made.update(fresh)
         crews_of_fresh = {crew for pair in fresh for crew in pair[1:]}
-        rights += [answer for answer in told if believed.answers[answer].crew in crews_of_fresh]
+        rights += [
+            answer for answer in told if believed.answers[answer].standing.crew in crews_of_fresh
+        ]
     if made:
         rows = [
             {"program": program.hex(), "one": one, "other": other, "times": times}
@@ -86,7 +90,7 @@ def rights_of(
 
 
 def _pairs(name: JobId, replicas: Sequence[int], believed: Believed) -> list[CrewPair]:
-    rows = [believed.answers[name, replica] for replica in replicas]
+    rows = [believed.answers[name, replica].standing for replica in replicas]
     return [
         (one.program, min(one.crew, other.crew), max(one.crew, other.crew))
         for place, one in enumerate(rows)
@@ -158,12 +162,12 @@ def _checks(
     hosts: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
     crews: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
     for answer in rights:
-        row = believed.answers[answer]
+        row = believed.answers[answer].standing
         hosts[f"host {row.host}", row.program].right += 1
         crews[row.crew, row.program].right += 1
     for name, decision in decisions.items():
         for replica in decision.wrong:
-            row = believed.answers[name, replica]
+            row = believed.answers[name, replica].standing
             if not row.is_vouched:
                 hosts[f"host {row.host}", row.program].wrong += 1
                 crew = crews[row.crew, row.program]
@@ -215,22 +219,21 @@ def pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed:
     Checks count in the order of the answers: liars that check each other do so at once, and would
     be believed before an honest host has found out about any.
     """
-    checks: dict[tuple[int, bytes], list[CredenceRow]] = defaultdict(list)
+    checks: dict[tuple[int, bytes], list[Given]] = defaultdict(list)
     for name, item in decisions.items():
-        for replica in item.right:
-            row = believed.answers[name, replica]
-            if row.replica == 1 and not row.is_vouched:
-                checks[row.host, row.program].append(row)
+        if 1 in item.right:
+            first = believed.answers[name, 1]
+            who = first.standing
+            if not who.is_vouched:
+                checks[who.host, who.program].append(first)
     rows = [
         {
             "host": host,
             "program": program.hex(),
-            "given": sorted(row.ended_at for row in answers),
-            "due": sorted(max(row.ended_at, row.due_at or row.ended_at) for row in answers),
+            "given": sorted(each.ended_at for each in answers),
+            "due": sorted(max(each.ended_at, each.due_at or each.ended_at) for each in answers),
         }
         for (host, program), answers in checks.items()
     ]
     if rows:
-        given = {"checks": encode(rows), "season": SEASON}
-        conn.execute(SQL["pass_checks"], given)
-        conn.execute(SQL["season"], given)
+        conn.execute(SQL["pass_checks"], {"checks": encode(rows), "season": SEASON})

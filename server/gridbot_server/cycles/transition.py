@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from gridbot_server.cycles import attempts
 from gridbot_server.cycles.job import Decision, Ended, Job, Rules
@@ -24,6 +25,7 @@ from gridbot_server.storage.states import FAILURES, State
 
 # As many answers of strangers that all differ are borne for each attempt.
 LIARS_PER_ATTEMPT = 3
+_ENDED_AT = attrgetter("ended_at")
 
 
 def decide(job: Job, rules: Rules) -> Decision:
@@ -40,7 +42,7 @@ def decide(job: Job, rules: Rules) -> Decision:
     if job.has_outcome:
         decision = with_verdicts(job.ended, _canonical(job), judge, Decision(verdicts))
         return _witnessed(decision, verdicts) if rules.terms else decision
-    answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
+    answers = _answers(job)
     votes = _votes(answers)
     found = support(votes, judge)
     if found.crashed:
@@ -52,7 +54,7 @@ def decide(job: Job, rules: Rules) -> Decision:
     if rules.terms:
         if found.unknown:
             return Decision(verdicts, provisional=job.relied_on, compare=found.unknown)
-        return _decide_assured(job, rules, rules.terms, judge, found, verdicts)
+        return _decide_assured(job, rules, rules.terms, judge, votes, found, verdicts)
     if found.most >= rules.quorum and found.unknown:
         return Decision(verdicts, compare=found.unknown)
     if len(found.best) >= rules.quorum:
@@ -150,18 +152,18 @@ def _decide_assured(
     rules: Rules,
     terms: AssuranceTerms,
     judge: Judge,
+    votes: Sequence[Ended],
     found: Support[Ended],
     verdicts: Mapping[int, bool],
 ) -> Decision:
     """As `decide`, for answers from strangers: what is not sure yet is provisional."""
-    answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
-    ranked = _ranked(_votes(answers), found, judge)
+    ranked = _ranked(votes, found, judge)
     judged = [_credences(group) for group in ranked]
     judgement, lacking = assurance.judge(judged, terms, job.coin, job.crews)
     best: Sequence[Ended] = ranked[0] if ranked else []
     supporters = tuple(item.replica for item in best if not item.credence.is_distrusted)
     if judgement is Judgement.CONFIRMED:
-        valid, unknown = _verdicts(answers, best[0], judge)
+        valid, unknown = _verdicts(_answers(job), best[0], judge)
         made_up = tuple(item.replica for item in best if item.credence.is_distrusted)
         return Decision(
             {**verdicts, **valid},
@@ -176,7 +178,8 @@ def _decide_assured(
     contradicting = [group[0] for group in ranked] if is_hopeless else []
     failure = _set_aside(job, found.crashed) or attempts.failure(job, contradicting, rules)
     if failure:
-        return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
+        lost = {item.replica: False for item in _answers(job)}
+        return Decision({**verdicts, **lost}, failure=failure)
     waiting = job.coming
     if judgement is Judgement.PROVISIONAL and (len(supporters) > 1 or not waiting):
         return Decision(
@@ -234,14 +237,21 @@ def _credences(group: Sequence[Ended]) -> list[Credence]:
     return [item.credence for item in group]
 
 
+def _answers(job: Job) -> list[Ended]:
+    """Return the answers that may be right."""
+    return [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
+
+
 def _votes(answers: Sequence[Ended]) -> list[Ended]:
     """Return the earliest answer of each voter, in order.
 
     A host that let its replica expire may have been given another copy; if it then answers both,
     it is still one host.
     """
+    if len(answers) < 2:
+        return [*answers]
     votes: dict[int, Ended] = {}
-    for item in sorted(answers, key=lambda item: item.ended_at):
+    for item in sorted(answers, key=_ENDED_AT):
         votes.setdefault(item.voter, item)
     return list(votes.values())
 

@@ -25,7 +25,7 @@ def forget(
     trusted; else hosts that collude and answer at once could take a whole BOT.
     """
     rows = [
-        {**name._asdict(), "replica": replica}
+        {"bot": name.bot, "seq": name.seq, "replica": replica}
         for name, decision in decisions.items()
         if rules[name.bot].among_strangers
         for replica in _settled(jobs[name], decision)

@@ -45,8 +45,8 @@ and nobody of it was caught until the end of the BOT.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -74,10 +74,20 @@ class Credence:
     is_seasoned: bool = False  # its host has passed enough checks since
     is_due: bool = False  # relied on, and to be settled: nothing will be learnt by itself any more
     coin: float = 1.0  # from 0 to 1: whether it is checked; nobody knows it before
+    # What follows, and is asked for again and again.
+    doubt: float = field(init=False)  # the probability that it is wrong
+    is_distrusted: bool = field(init=False)  # its host was caught and has not made up for that
+    weight: float = field(init=False)  # logarithmic odds; distrusted ones are no evidence
 
-    @property
-    def doubt(self) -> float:
-        """The probability that it is wrong.
+    def __post_init__(self) -> None:
+        doubt = self._doubt()
+        is_distrusted = not self.is_vouched and self.host.is_distrusted
+        object.__setattr__(self, "doubt", doubt)
+        object.__setattr__(self, "is_distrusted", is_distrusted)
+        object.__setattr__(self, "weight", 0.0 if is_distrusted else _log_odds(doubt))
+
+    def _doubt(self) -> float:
+        """Return how far it is in doubt.
 
         A machine that was never caught is trusted like its owner from its first right answer on.
         What strangers prove each other right in is bounded for each owner: so it could not prove
@@ -89,10 +99,11 @@ class Credence:
             return self.crew.doubt
         return max(self.host.doubt, self.crew.doubt)
 
-    @property
-    def is_distrusted(self) -> bool:
-        """Whether its host was caught and has not made up for that."""
-        return not self.is_vouched and self.host.is_distrusted
+
+@lru_cache(10_000)
+def _log_odds(doubt: float) -> float:
+    doubt = max(_LEAST_DOUBT, doubt)
+    return math.log((1 - doubt) / doubt)
 
 
 class Judgement(Enum):
@@ -114,30 +125,17 @@ class AssuranceTerms:
 
 def confidence(groups: Sequence[Sequence[Credence]]) -> float:
     """Return the probability that the first of these groups of answers is right."""
-    weights = [math.fsum(map(_weight, group)) for group in groups]
+    weights = [*map(weight, groups)]
     if not weights:
         return 0.0
     most = max(0.0, *weights)
-    return math.exp(weights[0] - most) / (
-        math.exp(-most) + math.fsum(math.exp(weight - most) for weight in weights)
-    )
+    odds = [math.exp(weight - most) for weight in weights]
+    return odds[0] / (math.exp(-most) + math.fsum(odds))
 
 
 def weight(group: Sequence[Credence]) -> float:
-    """Return the evidence for a group of answers, as logarithmic odds; distrusted ones are none."""
-    return math.fsum(map(_weight, group))
-
-
-def _weight(answer: Credence) -> float:
-    if answer.is_distrusted:
-        return 0.0
-    return _log_odds(answer.doubt)
-
-
-@lru_cache(10_000)
-def _log_odds(doubt: float) -> float:
-    doubt = max(_LEAST_DOUBT, doubt)
-    return math.log((1 - doubt) / doubt)
+    """Return the evidence for a group of answers, as logarithmic odds."""
+    return math.fsum([answer.weight for answer in group])
 
 
 def judge(
@@ -153,9 +151,8 @@ def judge(
     best = groups[0]
     if any(answer.is_vouched for answer in best) and len(best) >= terms.quorum:
         return Judgement.CONFIRMED, 0
-    heard = [*_heard(best)]
-    rivals = max((len([*_heard(group)]) for group in groups[1:]), default=0)
-    if rivals:
+    heard = _heard(best)
+    if rivals := max([len(_heard(group)) for group in groups[1:]], default=0):
         return _judge_dispute(heard, rivals, terms, crews)
     if len(heard) < terms.quorum:
         return Judgement.OPEN, terms.quorum - len(heard)
@@ -165,8 +162,8 @@ def judge(
     return _judge_agreement(heard, terms, is_doubted)
 
 
-def _heard(group: Sequence[Credence]) -> Iterator[Credence]:
-    return (answer for answer in group if not answer.is_distrusted)
+def _heard(group: Sequence[Credence]) -> list[Credence]:
+    return [answer for answer in group if not answer.is_distrusted]
 
 
 def _judge_dispute(

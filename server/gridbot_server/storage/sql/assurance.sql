@@ -1,24 +1,26 @@
 -- name: coins
 SELECT value FROM setting WHERE name = 'coins'
 
--- name: credences
--- Successes of jobs, with what their hosts and crews have proven, and what a provisional outcome
--- that relies on them knew then.
-SELECT e.bot, e.seq, e.replica, e.host, e.ended_at, h.crew, b.program,
-       e.owner = b.owner OR coalesce(c.dedicated, false) AS is_vouched,
+-- name: standings
+-- What those who answered BOTs have proven with their programs, and their crews.
+SELECT x.bot, x.host, x.client, x.owner, h.crew, b.program,
+       x.owner = b.owner OR coalesce(c.dedicated, false) AS is_vouched,
        coalesce(t.streak, 0) AS streak, coalesce(t.caught, 0) AS caught,
        coalesce(w.streak, 0) AS crew_streak, coalesce(w.caught, 0) AS crew_caught,
-       p.bot IS NOT NULL AS is_relied_on, coalesce(p.is_due, false) AS is_due, p.due_at,
-       coalesce(p.is_seasoned, false) AS is_seasoned,
-       coalesce(p.is_canonical, false) AS is_canonical
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
-  JOIN bot b ON b.id = e.bot
-  JOIN host h ON h.id = e.host
-  LEFT JOIN client c ON c.id = e.client
-  LEFT JOIN track_record t ON (t.who, t.program) = ('host ' || e.host::text, b.program)
+       h.width >= %(full)s AND coalesce(r.width >= %(full)s, false) AS is_full
+  FROM json_to_recordset(%(answerers)s) AS x (bot bigint, host bigint, client bigint, owner bigint)
+  JOIN bot b ON b.id = x.bot
+  JOIN host h ON h.id = x.host
+  LEFT JOIN client c ON c.id = x.client
+  LEFT JOIN track_record t ON (t.who, t.program) = ('host ' || x.host::text, b.program)
   LEFT JOIN track_record w ON (w.who, w.program) = (h.crew, b.program)
-  LEFT JOIN provisional p ON (p.bot, p.seq, p.replica) = (e.bot, e.seq, e.replica)
+  LEFT JOIN crew r ON r.name = h.crew
+
+-- name: relied_on
+-- The replicas that provisional outcomes of jobs rely on, and what these knew then.
+SELECT p.bot, p.seq, p.replica, p.is_due, p.due_at, p.is_seasoned, p.is_canonical
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN provisional p ON (p.bot, p.seq) = (x.bot, x.seq)
 
 -- name: meet
 INSERT INTO track_record (who, program, streak, caught, good, wrong)
@@ -60,49 +62,41 @@ SELECT r.bot, r.seq FROM relying r JOIN bot b ON b.id = r.bot AND b.program = r.
 -- First answers of hosts that proved right season what these said before, alone or agreeing with
 -- others.  One that was chosen among all that its host had open then stands for these: it counts as
 -- if given at that time.  Times are sorted, and counted by bisection: pairs would be very many.
+-- What passed enough checks is sure if no check of what its host answered before those is still
+-- awaited.  Each row is changed once, and found by its host: to join what was found before would be
+-- pairs again.
 WITH x AS MATERIALIZED (
-    SELECT host, decode(program, 'hex') AS program, given, due
-      FROM json_to_recordset(%(checks)s) AS x (
-           host bigint, program text, given timestamptz[], due timestamptz[])
-)
-UPDATE provisional p
-   SET passed = p.passed + cardinality(x.given)
-           - width_bucket(p.ended_at, CASE WHEN p.is_lone THEN x.due ELSE x.given END),
-       passed_by = greatest(p.passed_by, x.given[cardinality(x.given)])
-  FROM x, bot b
- WHERE p.host = x.host AND b.id = p.bot AND b.program = x.program AND p.passed < %(season)s
-   AND p.ended_at < (CASE WHEN p.is_lone THEN x.due ELSE x.given END)[cardinality(x.given)]
-
--- name: season
--- What these hosts said is sure where it passed enough checks, and no check of what they answered
--- before those is still awaited.  Rows are found by their hosts, also the second time: to join what
--- was found before would be pairs again.
-WITH ripe AS MATERIALIZED (
-    SELECT DISTINCT p.host, b.program
-      FROM json_to_recordset(%(checks)s) AS x (host bigint, program text)
-      JOIN provisional p ON p.host = x.host AND p.passed >= %(season)s AND NOT p.is_seasoned
-      JOIN bot b ON b.id = p.bot AND b.program = decode(x.program, 'hex')
-), settled AS MATERIALIZED (
-    SELECT host, program, (
+    SELECT host, decode(program, 'hex') AS program, given, due, (
            SELECT coalesce(min(e.ended_at), 'infinity')
              FROM (SELECT u.bot, u.seq, u.replica
                      FROM unjudged u LEFT JOIN provisional p
                        ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
-                    WHERE u.host = r.host AND u.replica = 1 AND coalesce(p.is_due, true)
+                    WHERE u.host = x.host AND u.replica = 1 AND coalesce(p.is_due, true)
                    OFFSET 0) AS awaited  -- few: most first answers are not
-             JOIN bot b ON b.id = awaited.bot AND b.program = r.program
+             JOIN bot b ON b.id = awaited.bot AND b.program = decode(x.program, 'hex')
              JOIN ended e ON (e.bot, e.seq, e.replica)
                            = (awaited.bot, awaited.seq, awaited.replica)
             WHERE e.how = 'success') AS until
-      FROM ripe AS r
-), seasoned AS (
-    UPDATE provisional p SET is_seasoned = true
-      FROM settled s, bot b
-     WHERE p.host = s.host AND b.id = p.bot AND b.program = s.program
-       AND p.passed >= %(season)s AND NOT p.is_seasoned AND p.passed_by < s.until
-    RETURNING p.bot, p.seq
+      FROM json_to_recordset(%(checks)s) AS x (
+           host bigint, program text, given timestamptz[], due timestamptz[])
+), counted AS (
+    UPDATE provisional p
+       SET (passed, passed_by, is_seasoned) = (
+           SELECT n.passed, n.passed_by, n.passed >= %(season)s AND n.passed_by < x.until
+             FROM (SELECT p.passed, p.passed_by WHERE p.passed >= %(season)s
+                    UNION ALL
+                   SELECT p.passed + cardinality(x.given) - width_bucket(
+                              p.ended_at, CASE WHEN p.is_lone THEN x.due ELSE x.given END),
+                          greatest(p.passed_by, x.given[cardinality(x.given)])
+                    WHERE p.passed < %(season)s) AS n (passed, passed_by))
+      FROM x, bot b
+     WHERE p.host = x.host AND b.id = p.bot AND b.program = x.program AND NOT p.is_seasoned
+       AND CASE WHEN p.passed >= %(season)s THEN p.passed_by < x.until
+           ELSE p.ended_at < (CASE WHEN p.is_lone THEN x.due ELSE x.given END)[cardinality(x.given)]
+           END
+    RETURNING p.bot, p.seq, p.is_seasoned
 )
-INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM seasoned
+INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM counted WHERE is_seasoned
 
 -- name: forget_provisional
 DELETE FROM provisional p USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
@@ -110,11 +104,10 @@ DELETE FROM provisional p USING json_to_recordset(%(jobs)s) AS x (bot bigint, se
 
 -- name: add_provisional
 INSERT INTO provisional (bot, seq, replica, host, ended_at, is_lone, is_canonical)
-SELECT e.bot, e.seq, e.replica, e.host, e.ended_at, x.is_lone, x.is_canonical
+SELECT bot, seq, replica, host, ended_at, is_lone, is_canonical
   FROM json_to_recordset(%(replicas)s) AS x (
-       bot bigint, seq bigint, replica int, is_lone boolean, is_canonical boolean)
-  JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
-ON CONFLICT DO NOTHING
+       bot bigint, seq bigint, replica int, host bigint, ended_at timestamptz, is_lone boolean,
+       is_canonical boolean)
 
 -- name: number_events
 UPDATE bot b SET events = b.events + x.events, provisional = b.provisional + x.provisional,
