@@ -24,6 +24,9 @@ from gridbot_server.storage.states import State
 
 SQL = sql.load("assurance.sql")
 
+# Any constant will do that nothing else locks.
+_ASSURANCE_LOCK = 7_216_004_885
+
 Answer = tuple[JobId, int]  # a replica
 _Answerer = tuple[int, int, int, int]  # a BOT, a host, its client, and whose that was then
 _ANSWERER = ("bot", "host", "client", "owner")
@@ -60,11 +63,21 @@ class AnswererStanding(NamedTuple):
     crew_caught: int
     is_full: bool  # its host's width, and its crew's: no answer widens them
 
+    @property
+    def record(self) -> TrackRecord:
+        """What the host has proven."""
+        return TrackRecord(self.streak, self.caught)
+
+    @property
+    def crew_record(self) -> TrackRecord:
+        """What the host's crew has proven."""
+        return TrackRecord(self.crew_streak, self.crew_caught)
+
     def credence(self, relied: _Relied, coin: float) -> Credence:
         """How far an answer may be believed."""
         return Credence(
-            host=TrackRecord(self.streak, self.caught),
-            crew=TrackRecord(self.crew_streak, self.crew_caught),
+            host=self.record,
+            crew=self.crew_record,
             is_vouched=self.is_vouched,
             is_seasoned=relied.is_seasoned,
             is_due=relied.is_due,
@@ -89,13 +102,26 @@ class Believed:
     at_work: dict[int, CrewsAtWork] = field(default_factory=dict)
 
 
-def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> Believed:
-    """Give jobs whose answers come from strangers the credence of each, and the coins."""
+def take_turns(conn: Connection) -> str:
+    """Let no other batch believe anybody until the caller's transaction ends.
+
+    Return the secret of the coins.
+    """
+    return fetch_only_value(conn, str, SQL["take_turns"], {"lock": _ASSURANCE_LOCK})
+
+
+def believe(
+    conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules], secret: str
+) -> Believed:
+    """Give jobs whose answers come from strangers the credence of each, and the coins.
+
+    No other batch may do so at the same time (`take_turns`).
+    """
     assured = {name: terms for name in jobs if (terms := rules[name.bot].terms)}
     if not assured:
         return Believed()
     believer = _Believer(
-        fetch_only_value(conn, str, SQL["coins"]),
+        secret,
         _standings(conn, {name: jobs[name] for name in assured}),
         _relied_on(conn, assured),
     )

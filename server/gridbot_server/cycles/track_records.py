@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_server.cycles.credences import Answer, Believed, Given
+from gridbot_server.cycles.credences import Answer, AnswererStanding, Believed, Given
 from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.matching.track_record import SEASON, TrackRecord, most_agreements
 from gridbot_server.storage import sql
@@ -17,17 +17,9 @@ from gridbot_server.storage.rows import JobId, encode, fetch
 SQL = sql.load("assurance.sql")
 
 CrewPair = tuple[bytes, str, str]  # a program, and two crews in order
+_Holder = tuple[str, bytes]  # whose record it is, and of which program
 
 _FEW_CATCHES = 3  # of one host that count against its crew
-
-
-class _RecordRow(NamedTuple):
-    """The track record of a host or a crew."""
-
-    who: str
-    program: bytes
-    streak: int
-    caught: int
 
 
 class _AgreementRow(NamedTuple):
@@ -41,8 +33,9 @@ class _AgreementRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Checks:
-    """What a batch has shown of a host or crew."""
+    """What a batch has shown of a host or crew, and what was known before."""
 
+    before: TrackRecord
     right: int = 0
     wrong: int = 0
 
@@ -124,16 +117,11 @@ def learn(
     hosts, crews = _checks(decisions, rights, believed)
     if not hosts:
         return
-    keys = sorted({*hosts, *crews})
-    named = [{"who": who, "program": program.hex()} for who, program in keys]
-    old = _lock(conn, named)
-    if len(old) < len(keys):  # some are new
-        conn.execute(SQL["meet"], {"records": encode(named)})
-        old = _lock(conn, named)
     new = {
-        **{key: _after(old[key], hosts[key], TrackRecord.after_wrong) for key in hosts},
-        **{key: _after(old[key], crews[key], TrackRecord.after_wrong_of_a_host) for key in crews},
+        **{key: _after(checks, TrackRecord.after_wrong) for key, checks in hosts.items()},
+        **{key: _after(checks, TrackRecord.after_wrong_of_a_host) for key, checks in crews.items()},
     }
+    every = {**hosts, **crews}
     changed = [
         {
             "who": who,
@@ -142,45 +130,44 @@ def learn(
             "good": checks.right,
             "wrong": checks.wrong,
         }
-        for (who, program), checks in [*hosts.items(), *crews.items()]
+        for (who, program), checks in every.items()
     ]
     conn.execute(SQL["keep_records"], {"records": encode(changed)})
-    _wake(conn, {key: (old[key], new[key]) for key in keys}, _strictest(rules.values()))
-
-
-def _lock(
-    conn: Connection, named: Sequence[Mapping[str, str]]
-) -> dict[tuple[str, bytes], TrackRecord]:
-    """Return the records that there are; only one batch at a time may do so (`take_turns`)."""
-    rows = fetch(conn, _RecordRow, SQL["lock_records"], {"records": encode(named)})
-    return {(row.who, row.program): TrackRecord(row.streak, row.caught) for row in rows}
+    records = {key: (checks.before, new[key]) for key, checks in every.items()}
+    _wake(conn, records, _strictest(rules.values()))
 
 
 def _checks(
     decisions: Mapping[JobId, Decision], rights: Sequence[Answer], believed: Believed
-) -> tuple[dict[tuple[str, bytes], _Checks], dict[tuple[str, bytes], _Checks]]:
-    hosts: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
-    crews: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
+) -> tuple[dict[_Holder, _Checks], dict[_Holder, _Checks]]:
+    """Return what the batch has shown of hosts, and of their crews."""
+    hosts: dict[_Holder, _Checks] = {}
+    crews: dict[_Holder, _Checks] = {}
+
+    def of(row: AnswererStanding) -> tuple[_Checks, _Checks]:
+        host, crew = (f"host {row.host}", row.program), (row.crew, row.program)
+        if host not in hosts:
+            hosts[host] = _Checks(row.record)
+        if crew not in crews:
+            crews[crew] = _Checks(row.crew_record)
+        return hosts[host], crews[crew]
+
     for answer in rights:
-        row = believed.answers[answer].standing
-        hosts[f"host {row.host}", row.program].right += 1
-        crews[row.crew, row.program].right += 1
+        for checks in of(believed.answers[answer].standing):
+            checks.right += 1
     for name, decision in decisions.items():
         for replica in decision.wrong:
             row = believed.answers[name, replica].standing
             if not row.is_vouched:
-                hosts[f"host {row.host}", row.program].wrong += 1
-                crew = crews[row.crew, row.program]
-                crew.wrong += row.caught < _FEW_CATCHES
+                of_host, of_crew = of(row)
+                of_host.wrong += 1
+                of_crew.wrong += row.caught < _FEW_CATCHES
     return hosts, crews
 
 
-def _after(
-    record: TrackRecord, checks: _Checks, after_wrong: Callable[[TrackRecord], TrackRecord]
-) -> TrackRecord:
+def _after(checks: _Checks, after_wrong: Callable[[TrackRecord], TrackRecord]) -> TrackRecord:
     """A record after checks; a wrong answer counts as the last of them, whenever it came."""
-    for _ in range(checks.right):
-        record = record.after_right()
+    record = checks.before.after_right(checks.right)
     for _ in range(checks.wrong):
         record = after_wrong(record)
     return record
@@ -192,7 +179,7 @@ def _strictest(rules: Iterable[Rules]) -> float:
 
 def _wake(
     conn: Connection,
-    changes: Mapping[tuple[str, bytes], tuple[TrackRecord, TrackRecord]],
+    changes: Mapping[_Holder, tuple[TrackRecord, TrackRecord]],
     assurance: float,
 ) -> None:
     """Have outcomes looked at again whose host was caught, or it or its crew became trusted."""

@@ -43,10 +43,6 @@ SQL = sql.load("cycles.sql")
 _NOT_OURS = (psycopg.OperationalError, psycopg.InterfaceError, MemoryError)
 _ERROR_LENGTH = 500  # characters that are kept of an error
 
-# Held by the batch that settles jobs of BOTs with an Assurance: what it learns of a host concerns
-# provisional outcomes of other BOTs.
-_ASSURANCE_LOCK = 7_216_004_885
-
 
 def run_once(
     conn: Connection,
@@ -116,14 +112,14 @@ def _settle(
     conn: Connection, ids: Sequence[JobId], rules: Mapping[int, Rules]
 ) -> list[verdicts.NewVerdict]:
     """Decide jobs, in the caller's transaction; return the verdicts on their replicas."""
-    if any(item.terms for item in rules.values()):
-        conn.execute(SQL["take_turns"], {"lock": _ASSURANCE_LOCK})
+    is_assured = any(item.terms for item in rules.values())
+    secret = credences.take_turns(conn) if is_assured else ""
     of_gangs = gangs.gangs_of(ids, rules)
     gangs.lock(conn, of_gangs)
     together = [name for gang in of_gangs for name in gangs.members(gang, rules)]
     alone = [name for name in ids if name.bot in rules and rules[name.bot].together == 1]
     jobs = job_rows.load(conn, alone, together, rules)
-    believed = credences.believe(conn, jobs, rules)
+    believed = credences.believe(conn, jobs, rules, secret)
     decisions = {name: decide(jobs[name], rules[name.bot]) for name in alone}
     for gang in of_gangs:
         members = {name: jobs[name] for name in gangs.members(gang, rules)}

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from gridbot_server.cycles.job import Decision, Job, Rules
 from gridbot_server.matching.width import WidthChange
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import JobId, encode, fetch_mapping
+from gridbot_server.storage.rows import JobId, encode, fetch
 
 SQL = sql.load("cycles.sql")
+
+
+class _Crew(NamedTuple):
+    """Who answers for a host, and whether its width is known."""
+
+    host: int
+    crew: str
+    is_known: bool
 
 
 def forget(
@@ -46,11 +55,12 @@ def widen_crews(conn: Connection, changes: Mapping[int, WidthChange]) -> None:
     if not changes:
         return
     of_crews: dict[str, WidthChange] = {}
-    crews: dict[int, str] = fetch_mapping(conn, SQL["crews"], {"hosts": list(changes)})
-    for host, change in changes.items():
-        known = of_crews.get(crews[host], WidthChange())
+    crews = fetch(conn, _Crew, SQL["crews"], {"hosts": list(changes)})
+    for item in crews:
+        change, known = changes[item.host], of_crews.get(item.crew, WidthChange())
         factor = max(1e-6, known.factor * change.factor)
-        of_crews[crews[host]] = WidthChange(factor, known.growth + change.growth)
-    conn.execute(SQL["meet_crews"], {"names": sorted(of_crews)})
+        of_crews[item.crew] = WidthChange(factor, known.growth + change.growth)
+    if new := sorted({item.crew for item in crews if not item.is_known}):
+        conn.execute(SQL["meet_crews"], {"names": new})
     rows = [{"name": name, **change._asdict()} for name, change in of_crews.items()]
     conn.execute(SQL["widen_crews"], {"crews": encode(rows)})

@@ -49,9 +49,9 @@ class TrackRecord(NamedTuple):
     streak: int = 0  # answers that proved right since it was caught last
     caught: int = 0
 
-    def after_right(self) -> TrackRecord:
-        """Its standing after one more answer that proved right."""
-        return TrackRecord(self.streak + 1, self.caught)
+    def after_right(self, answers: int = 1) -> TrackRecord:
+        """Its standing after further answers that proved right."""
+        return TrackRecord(self.streak + answers, self.caught)
 
     def after_wrong(self) -> TrackRecord:
         """Its standing after a wrong answer; who had been trusted is caught twice."""

@@ -14,7 +14,7 @@ from gridbot_simulator.store.tables import DAY, Job, StoredBot, StoredOutcome, T
 STATEMENTS = Statements("cycles.sql")
 
 # Plans and locks are for PostgreSQL; unjudged replicas are those of strangers.
-STATEMENTS.has_no_effect("plan_by_keys", "take_turns", "forget_unjudged")
+STATEMENTS.has_no_effect("plan_by_keys", "forget_unjudged")
 
 _KEPT = 0.95  # of a host's averages, with each verdict
 _LEAST_RATE = 1e-6
@@ -212,8 +212,9 @@ def rate_hosts(tables: Tables, hosts: str) -> None:
 
 @STATEMENTS.answers_to("crews")
 def crews(tables: Tables, hosts: Sequence[int]) -> Rows:
-    """Who answers for hosts."""
-    return [(host, tables.hosts[host].crew) for host in hosts if host in tables.hosts]
+    """Who answers for hosts, and whether its width is known."""
+    found = [(host, tables.hosts[host].crew) for host in hosts if host in tables.hosts]
+    return [(host, crew, crew in tables.crews) for host, crew in found]
 
 
 @STATEMENTS.answers_to("meet_crews")

@@ -1,3 +1,8 @@
+-- name: take_turns
+-- Only one batch at a time settles jobs of BOTs with an Assurance: what it learns of a host concerns
+-- provisional outcomes of other BOTs.  With the secret of the coins.
+SELECT value FROM setting, pg_advisory_xact_lock(%(lock)s) WHERE name = 'coins'
+
 -- name: coins
 SELECT value FROM setting WHERE name = 'coins'
 
@@ -22,26 +27,15 @@ SELECT p.bot, p.seq, p.replica, p.is_due, p.due_at, p.is_seasoned, p.is_canonica
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN provisional p ON (p.bot, p.seq) = (x.bot, x.seq)
 
--- name: meet
-INSERT INTO track_record (who, program, streak, caught, good, wrong)
-SELECT who, decode(program, 'hex'), 0, 0, 0, 0
-  FROM json_to_recordset(%(records)s) AS x (who text, program text)
- ORDER BY who, program
-ON CONFLICT DO NOTHING
-
--- name: lock_records
-SELECT t.who, t.program, t.streak, t.caught
-  FROM json_to_recordset(%(records)s) AS x (who text, program text)
-  JOIN track_record t ON (t.who, t.program) = (x.who, decode(x.program, 'hex'))
- ORDER BY t.who, t.program FOR NO KEY UPDATE OF t
-
 -- name: keep_records
-UPDATE track_record t
-   SET streak = x.streak, caught = x.caught,
-       good = t.good + x.good, wrong = t.wrong + x.wrong
+INSERT INTO track_record AS t (who, program, streak, caught, good, wrong)
+SELECT who, decode(program, 'hex'), streak, caught, good, wrong
   FROM json_to_recordset(%(records)s) AS x (
        who text, program text, streak int, caught int, good int, wrong int)
- WHERE (t.who, t.program) = (x.who, decode(x.program, 'hex'))
+ ORDER BY 1, 2
+ON CONFLICT (who, program) DO UPDATE
+   SET streak = excluded.streak, caught = excluded.caught,
+       good = t.good + excluded.good, wrong = t.wrong + excluded.wrong
 
 -- name: wake_relying
 -- Outcomes that rely on these hosts, or on these crews and wait for a trusted one, are looked at again.

@@ -57,9 +57,6 @@ INSERT INTO pending (bot, seq) SELECT bot, seq FROM dead_letter
 SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
        set_config('enable_seqscan', 'off', true)
 
--- name: take_turns
-SELECT pg_advisory_xact_lock(%(lock)s)
-
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
@@ -191,7 +188,8 @@ UPDATE host h
   FROM x WHERE h.id = x.id
 
 -- name: crews
-SELECT id, crew FROM host WHERE id = ANY(%(hosts)s)
+SELECT h.id AS host, h.crew, c.name IS NOT NULL AS is_known
+  FROM host h LEFT JOIN crew c ON c.name = h.crew WHERE h.id = ANY(%(hosts)s)
 
 -- name: meet_crews
 INSERT INTO crew (name, width) SELECT name, 8 FROM unnest(%(names)s::text[]) AS name ORDER BY name
