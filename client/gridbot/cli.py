@@ -66,6 +66,7 @@ _AUDIENCES = (
             "host": "List, show, ban, unban and forget hosts; set their venue.",
             "user": "Add and list users; show their credit.",
             "token": "Create, revoke and list access keys.",
+            "news": "Post, list and remove news for all volunteers.",
             "app": "Sign BOTs for volunteers' clients; create and rotate signing keys.",
         },
     ),

@@ -21,7 +21,8 @@ _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _PAGES = (
     "/boinc/", "/boinc/account", "/boinc/stats/", "/boinc/stats/host.gz", "/boinc/stats/../x",
     "/boinc/get_project_config.php", "/boinc/create_account.php", "/boinc/lookup_account.php",
-    "/boinc/download/x", "/nowhere", "//", "/%00", "/api/v1/bots/%ff",
+    "/boinc/am_get_info.php", "/boinc/am_set_info.php", "/boinc/am_set_host_info.php",
+    "/boinc/notices.php", "/boinc/download/x", "/nowhere", "//", "/%00", "/api/v1/bots/%ff",
 )  # fmt: skip
 _FIELDS = (
     "email_addr",

@@ -79,6 +79,7 @@ def make_stage(conn: Connection, hostile: str = "") -> Stage:
     )
     _server_history(conn)
     _notices_and_backup(conn, (ada, root), hostile)
+    _news(conn, hostile)
     others = make_bot(conn, root, jobs=10, name="other-scan")
     make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
     return Stage(
@@ -235,6 +236,14 @@ def _busy(conn: Connection, owner: int, clients: list[int], hostile: str) -> int
     )
     _history(conn, bot)
     return bot
+
+
+def _news(conn: Connection, hostile: str) -> None:
+    """What the project tells everybody."""
+    conn.execute(
+        "INSERT INTO project_news (title, text) VALUES (%(title)s, %(text)s)",
+        {"title": f"New data{hostile}", "text": f"It comes on Monday.\nThanks{hostile}"},
+    )
 
 
 def _server_history(conn: Connection) -> None:

@@ -23,6 +23,7 @@ ROUTES_FOR_EVERYBODY = {
     "/boinc/get_project_config.php",
     "/boinc/create_account.php",
     "/boinc/lookup_account.php",
+    "/boinc/notices.php",
     # The console's: its files, its door, and what asks for a session by itself.
     "/",
     "/console/<digest>/<name>",

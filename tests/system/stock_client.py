@@ -41,7 +41,7 @@ _PREFERENCES = """<global_preferences>
 """
 # No benchmarks, which take half a minute, and no waiting for other projects' sake.
 _FLAGS = (
-    *("--allow_multiple_clients", "--no_gpus", "--skip_cpu_benchmarks", "--no_info_fetch"),
+    *("--allow_multiple_clients", "--no_gpus", "--skip_cpu_benchmarks"),
     *("--insecure", "--sched_retry_delay_min", "3", "--sched_retry_delay_max", "6"),
     *("--pers_retry_delay_min", "3", "--pers_retry_delay_max", "6"),
 )
@@ -59,14 +59,16 @@ class StockClient:
     folder: Path
     port: int
     url: str
+    fetches_news: bool
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self, *more: str) -> None:
         """Let it run, perhaps anew in its folder."""
         where = ("--dir", str(self.folder), "--gui_rpc_port", str(self.port))
+        news = () if self.fetches_news else ("--no_info_fetch",)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["boinc", *where, *_FLAGS, *more],
+                ["boinc", *where, *_FLAGS, *news, *more],
                 env={**os.environ, "TZ": "UTC"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -132,11 +134,12 @@ class StockClient:
 
 @contextmanager
 def stock_client(
-    server: Deployment, key: str | None = None, cpus: int = 8
+    server: Deployment, key: str | None = None, cpus: int = 8, fetches_news: bool = False
 ) -> Iterator[StockClient]:
     """Let a client attach to the server with a key, and end it with all that it runs."""
     port = free_port()
-    made = StockClient(server.folder / f"boinc-{port}", port, f"{server.settings.url}/boinc/")
+    folder, url = server.folder / f"boinc-{port}", f"{server.settings.url}/boinc/"
+    made = StockClient(folder, port, url, fetches_news)
     made.folder.mkdir()
     (made.folder / "cc_config.xml").write_text(_OPTIONS.format(cpus=cpus))
     (made.folder / "global_prefs_override.xml").write_text(_PREFERENCES)

@@ -7,29 +7,33 @@ from collections.abc import Iterator
 
 import pytest
 from tests.system.deployment import Deployment, deployment, eventually
-from tests.system.stock_client import needs_boinc, stock_client
+from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
 pytestmark = needs_boinc
 
 TOO_OLD = "Your BOINC client software is too old.  Please install the current version."
 
 
+def key_of(server: Deployment) -> str:
+    """A key with which clients attach."""
+    owner = json.loads(server.run("user", "list", "--json"))["owners"][0]["name"]
+    made = server.run("token", "create", owner, "--scope", "join", "--json")
+    return str(json.loads(made)["token"])
+
+
 @pytest.fixture
 def server() -> Iterator[Deployment]:
     with deployment() as made:
-        made.configure(min_client_version="99.0")
-        made.start("--sign-on-submit")
         yield made
 
 
 def test_a_stock_client_that_is_too_old_says_so_and_has_no_job_until_it_may(
     server: Deployment,
 ) -> None:
-    owner = json.loads(server.run("user", "list", "--json"))["owners"][0]["name"]
-    made = server.run("token", "create", owner, "--scope", "join", "--json")
-    key = json.loads(made)["token"]
+    server.configure(min_client_version="99.0")
+    server.start("--sign-on-submit")
     bot = server.submit("--range", "0:1", "--time", "10m", "--", "echo", "{}")
-    with stock_client(server, key) as client:
+    with stock_client(server, key_of(server)) as client:
         eventually(lambda: TOO_OLD in client.log, 120, "what the client is told")
         assert client.tasks() == {}
         server.stop()
@@ -38,3 +42,21 @@ def test_a_stock_client_that_is_too_old_says_so_and_has_no_job_until_it_may(
         client.update()
         server.wait(bot, 120)
     assert server.outcomes(bot) == {0: 1}
+
+
+def kept(client: StockClient) -> str:
+    """The news that a client shows, as it keeps them; "" before it has looked."""
+    files = (client.folder / "notices").glob("archive_*.xml")
+    return "".join(path.read_text() for path in files)
+
+
+def test_a_stock_client_shows_the_news_until_they_are_withdrawn(server: Deployment) -> None:
+    server.start()
+    told = server.run("news", "add", "New data", "Leave <20 GB> free,\nplease.", "--json")
+    shown = "Leave &lt;20 GB&gt; free,<br>please."  # as HTML
+    with stock_client(server, key_of(server), fetches_news=True) as client:
+        client.listens()
+        eventually(lambda: shown in client.command("--get_notices"), 120, "the news")
+        server.run("news", "remove", str(json.loads(told)["id"]))
+        client.update()  # upon which it looks at once
+        eventually(lambda: "</notices>" in kept(client) and shown not in kept(client), 120)

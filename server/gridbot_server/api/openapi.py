@@ -52,6 +52,7 @@ _TAGS = {
     "groups": "Labels over BOTs: their results as one stream, cancelling them, their share.",
     "invitations": "Keys for some machines, which join with them for a while.",
     "metrics": "What Prometheus reads.",
+    "news": "What the project tells all volunteers.",
     "openapi.json": "This document.",
     "overlay": "What the overlay's constructor asks and tells.",
     "owners": "People who may submit.",

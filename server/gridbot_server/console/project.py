@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from flask import Response
 
+from gridbot_server.api import news
 from gridbot_server.console.blueprint import blueprint, page, shared
 from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
@@ -58,6 +59,7 @@ def _figures() -> dict[str, Any]:
         "name": settings.project_name,
         "figures": figures,
         "leaders": leaders,
+        "news": news.latest(),
         "url": settings.url,
         "has_accounts": settings.boinc_accounts,
     }

@@ -82,6 +82,7 @@ GroupName = Annotated[str, Field(pattern=GRID_PATTERN)]
 PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
 BotNumber = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")]
 TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
+NewsTitle = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 HexKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # Ed25519, public
 Base64Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$")]  # Ed25519
@@ -592,6 +593,13 @@ class OwnerChange(Body):
     """`PATCH /owners/NAME`: whether comparisons of the owner's own run on this server."""
 
     may_compare: bool
+
+
+class NewNewsItem(Body):
+    """`POST /news`; lines of the text stay lines."""
+
+    title: NewsTitle
+    text: Annotated[Text, Field(min_length=1, max_length=5000)]
 
 
 class NewAddress(Body):

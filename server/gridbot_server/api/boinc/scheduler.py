@@ -7,10 +7,12 @@ import logging
 import psycopg
 from flask import Blueprint, Response, current_app, request
 
+from gridbot_server.api import news as api_news
 from gridbot_server.api.boinc.session import attachable, known_project, scheduler_session, xml
 from gridbot_server.api.content import send_content
 from gridbot_server.api.rpc import gate_of
 from gridbot_server.boinc.protocol import pages, peek, reply
+from gridbot_server.boinc.protocol.feed import FeedItem, feed
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.boinc.protocol.pages import ProjectConfig
 from gridbot_server.boinc.protocol.reply import Message, SchedulerReply
@@ -60,6 +62,21 @@ def config() -> Response:
             least_version=settings.least_client_version,
         )
     return xml(pages.project_config(found))
+
+
+@blueprint.get(f"/{project.NEWS}")
+@auth.rule("public")
+def news() -> Response:
+    """The project's news as RSS, for clients and everybody else."""
+    settings = current().settings
+    with attachable():
+        url = project.master_url(settings)
+    items = [
+        FeedItem(f"{url}news/{item.id}", item.title, item.text, item.posted_at)
+        for item in api_news.latest()
+    ]
+    page = f"{settings.url}/project" if settings.public_page else url
+    return Response(feed(settings.project_name, page, items), mimetype="application/rss+xml")
 
 
 @blueprint.post("/scheduler")

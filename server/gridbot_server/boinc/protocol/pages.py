@@ -34,6 +34,7 @@ def master_page(project: str, scheduler_url: str) -> str:
         f"</head><body>\n<h1>{title}</h1>\n"
         "<p>Attach your BOINC client to the address of this page.</p>\n"
         '<p><a href="account">Your account</a>: teams, and whether statistics name you</p>\n'
+        '<p><a href="notices.php">News</a>, as RSS</p>\n'
         "</body></html>\n"
     )
 

@@ -79,6 +79,14 @@ class GuiUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class NewsFeed:
+    """Where the client finds the project's news, and how often it looks."""
+
+    url: str
+    poll_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerReply:
     """Everything that one reply may say; what is empty is left out."""
 
@@ -99,6 +107,7 @@ class SchedulerReply:
     assignments: tuple[StockAssignment, ...] = ()
     preferences: str = ""  # the account's, as an element, for a client that has others
     gui_urls: tuple[GuiUrl, ...] = ()
+    news: NewsFeed | None = None
 
 
 def render(reply: SchedulerReply, places: Places | None = None) -> str:
@@ -114,6 +123,7 @@ def render(reply: SchedulerReply, places: Places | None = None) -> str:
         *_host(reply.host),
         reply.preferences,
         _gui_urls(reply.gui_urls),
+        _news(reply.news),
         *_answers(reply),
         *_key(reply.key),
         *(delivery.render(reply.assignments, reply.signed_anew, places) if places else ()),
@@ -202,6 +212,14 @@ def _gui_urls(urls: tuple[GuiUrl, ...]) -> str:
             for item in urls
         ),
     )
+
+
+@lru_cache(maxsize=16)
+def _news(feed: NewsFeed | None) -> str:
+    if feed is None:
+        return ""
+    told = element("url", feed.url), element("poll_interval", feed.poll_seconds)
+    return block("rss_feeds", block("rss_feed", *told))
 
 
 def _host(host: BoincHost | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.offers import Offers
 from gridbot_server.boinc.protocol.delivery import Places
 from gridbot_server.boinc.protocol.names import Names, canonical_url
-from gridbot_server.boinc.protocol.reply import GuiUrl
+from gridbot_server.boinc.protocol.reply import GuiUrl, NewsFeed
 from gridbot_server.settings import Settings
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -18,6 +18,8 @@ from gridbot_server.storage.rows import fetch_mapping, fetch_value
 SQL = sql.load("boinc.sql")
 
 PATH = "/boinc"
+NEWS = "notices.php"  # as BOINC's projects call the feed
+_NEWS_SECONDS = 4 * 3600  # between two looks of a client at the feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Project:
     offers: Offers = field(init=False)
     places: Places = field(init=False)  # where clients fetch and leave files
     gui_urls: tuple[GuiUrl, ...] = field(init=False)  # what the client's manager offers
+    news: NewsFeed = field(init=False)
 
     def __post_init__(self) -> None:
         url = self.master_url
@@ -40,6 +43,7 @@ class Project:
         object.__setattr__(self, "offers", Offers(self.names, self.chain))
         object.__setattr__(self, "places", places)
         object.__setattr__(self, "gui_urls", _gui_urls(url))
+        object.__setattr__(self, "news", NewsFeed(f"{url}{NEWS}", _NEWS_SECONDS))
 
 
 def _gui_urls(url: str) -> tuple[GuiUrl, ...]:

@@ -260,6 +260,7 @@ def _reply(
         preferences=_preferences(rpc),
         shares=rpc.account.shares,
         gui_urls=project.gui_urls,
+        news=project.news,
     )
 
 
