@@ -20,6 +20,7 @@ from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Stor
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
 
 _MOST_NAME = 100  # characters of the project's name
+_MOST_TERMS = 16_000  # bytes of the terms of use: what clients read of them is bounded
 _CLIENT_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,2})(?:\.([0-9]{1,2}))?")
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 MOST_TRANSITIONERS = 16  # of a machine: each has connections of its own
@@ -104,6 +105,26 @@ class Settings:
                 f" not {self.min_client_version!r}"
             )
         return int(found[1]), int(found[2]), int(found[3] or 0)
+
+    @property
+    def terms_path(self) -> Path:
+        """The terms of use, a plain text, to which who makes an account agrees; if it is there."""
+        return self.data / "terms_of_use.txt"
+
+    def terms_of_use(self) -> str:
+        """The text of the terms of use; "" where there are none.  Raises SettingsError."""
+        try:
+            content = self.terms_path.read_bytes()
+        except FileNotFoundError:
+            return ""
+        if len(content) > _MOST_TERMS:
+            raise SettingsError(
+                f"{self.terms_path}: {len(content)} bytes, at most {_MOST_TERMS} reach a client"
+            )
+        try:
+            return content.decode().strip()
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"{self.terms_path}: not UTF-8: {error}") from None
 
     @property
     def allowed_networks(self) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import contextmanager
 from dataclasses import replace
@@ -176,3 +177,46 @@ def test_the_public_page_shows_the_news(settings: Settings, conn: db.Connection)
         assert "First line ]]&gt;<br>second &lt;script&gt;" in page
         link = "<link>http://127.0.0.1:8765/project</link>"
         assert link in site.get("notices.php").text
+
+
+# ---------------------------------------------------------------------------------- terms of use
+
+TERMS = "Be kind & patient.\n\nDo not <harm>."
+ANN = "create_account.php?email_addr=ann%40example%2Ecom&user_name=Ann&passwd_hash=" + "0" * 32
+AGREED = "&consent_flag=1&source=BOINC%20Manager"
+
+
+def with_terms(settings: Settings, terms: str = TERMS) -> Settings:
+    settings.terms_path.write_text(terms)
+    return replace(settings, boinc_accounts=True)
+
+
+def test_the_terms_of_use_reach_managers_as_lines_of_text(
+    settings: Settings, conn: db.Connection
+) -> None:
+    with site_of(with_terms(settings), conn) as site:
+        config = ElementTree.fromstring(site.get("get_project_config.php").data)
+        assert shown(config.findtext("terms_of_use", "")) == TERMS
+        settings.terms_path.unlink()
+        assert "terms_of_use" not in site.get("get_project_config.php").text
+
+
+@pytest.mark.parametrize("said", ["", "&consent_flag=0&source=x", "&consent_flag=1"])
+def test_where_there_are_terms_nobody_makes_an_account_without_consent(
+    settings: Settings, conn: db.Connection, said: str
+) -> None:
+    with site_of(with_terms(settings), conn) as site:
+        assert "<error_num>-242</error_num>" in site.get(ANN + said).text
+        assert site.rows("SELECT 1 FROM boinc_account") == []
+        assert "<authenticator>" in site.get(ANN + AGREED).text
+        assert "<authenticator>" in site.get(ANN + said).text  # it is there already
+
+
+def test_it_is_kept_to_which_terms_somebody_agreed(settings: Settings, conn: db.Connection) -> None:
+    with site_of(with_terms(settings), conn) as site:
+        site.get(ANN + AGREED)
+        settings.terms_path.unlink()
+        site.get(ANN.replace("ann", "bob") + AGREED)
+        digest = hashlib.sha256(TERMS.encode()).digest()
+        query = "SELECT terms, agreed_at > now() - interval '1 hour' FROM boinc_account ORDER BY 1"
+        assert site.rows(query) == [(digest, True), (None, None)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
+import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +99,27 @@ class StockClient:
             ["boinccmd", *where, *arguments], capture_output=True, text=True, timeout=60
         )
         return done.stdout if done.returncode == 0 else ""
+
+    @contextmanager
+    def manager(self) -> Iterator[Callable[[str], str]]:
+        """What BOINC's manager can ask that boinccmd cannot: a request gets its reply."""
+        password = (self.folder / "gui_rpc_auth.cfg").read_text().strip()
+        with socket.create_connection(("127.0.0.1", self.port), 60) as link:
+            replies = link.makefile("rb")
+
+            def ask(body: str) -> str:
+                text = f"<boinc_gui_rpc_request>\n{body}\n</boinc_gui_rpc_request>\n\003"
+                link.sendall(text.encode())
+                reply = bytearray()
+                while (byte := replies.read(1)) not in (b"\003", b""):
+                    reply += byte
+                return reply.decode()
+
+            nonce = re.search("<nonce>(.*)</nonce>", ask("<auth1/>"))
+            assert nonce
+            digest = hashlib.md5((nonce[1] + password).encode()).hexdigest()
+            assert "<authorized/>" in ask(f"<auth2>\n<nonce_hash>{digest}</nonce_hash>\n</auth2>")
+            yield ask
 
     def tasks(self, bot: int | None = None) -> dict[str, bool]:
         """What it holds and has not reported, perhaps of one BOT, and whether it runs now."""

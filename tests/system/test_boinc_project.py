@@ -60,3 +60,35 @@ def test_a_stock_client_shows_the_news_until_they_are_withdrawn(server: Deployme
         server.run("news", "remove", str(json.loads(told)["id"]))
         client.update()  # upon which it looks at once
         eventually(lambda: "</notices>" in kept(client) and shown not in kept(client), 120)
+
+
+def known(reply: str) -> str:
+    """What a client says of a question to the project; "" while it waits for the answer."""
+    return "" if "<error_num>-204</error_num>" in reply else reply
+
+
+def test_boincs_manager_is_shown_the_terms_and_makes_an_account_only_with_consent(
+    server: Deployment,
+) -> None:
+    server.configure(boinc_accounts=True)
+    server.settings.terms_path.write_text("Be kind.\nDo no harm.\n")
+    server.start()
+    version = "<major>7</major>\n<minor>20</minor>\n<release>5</release>\n<name>tests</name>"
+    with stock_client(server) as client:
+        client.listens()
+        with client.manager() as ask:
+            ask(f"<exchange_versions>\n{version}\n</exchange_versions>")
+
+            def told(what: str, body: str) -> str:
+                url = f"<url>{client.url}</url>"
+                assert "<success/>" in ask(f"<{what}>\n{url}\n{body}</{what}>")
+                return eventually(lambda: known(ask(f"<{what}_poll/>")), what=what)
+
+            terms = told("get_project_config", "")
+            assert "Be kind.&lt;br&gt;Do no harm." in terms
+            ann = (
+                "<email_addr>ann@example.com</email_addr>\n<user_name>Ann</user_name>\n"
+                f"<passwd_hash>{'0' * 32}</passwd_hash>\n<team_name></team_name>\n"
+            )
+            assert "<error_num>-242</error_num>" in told("create_account", ann)
+            assert "<authenticator>" in told("create_account", f"{ann}<consented_to_terms/>\n")

@@ -126,6 +126,7 @@ def start(data: Path, foreground: bool, **chosen: Any) -> None:
     with expected_failures():
         before = Settings.load(data)
         settings = _choose(before, chosen)
+        settings.terms_of_use()  # a fault of theirs is told now, not to those who make accounts
         settings.make_directories()
         lock = take_lock(before)
         refuse_half_restored(before)

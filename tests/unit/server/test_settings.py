@@ -83,6 +83,15 @@ def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
         Settings.load(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"x" * 16_001, b"\xff"])
+def test_terms_of_use_that_clients_cannot_read_are_refused(tmp_path: Path, content: bytes) -> None:
+    settings = Settings(data=tmp_path)
+    assert settings.terms_of_use() == ""
+    settings.terms_path.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"terms_of_use\.txt: (16001 bytes|not UTF-8)"):
+        settings.terms_of_use()
+
+
 @pytest.mark.parametrize("bind", ["127.0.0.1:1", "[::1]:8765", "localhost:80", "127.9.9.9:80"])
 def test_loopback_needs_no_proxy(bind: str) -> None:
     assert Settings(data=Path("/d"), bind=bind).bind == bind

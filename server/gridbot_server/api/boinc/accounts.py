@@ -17,7 +17,7 @@ from gridbot_server.boinc.protocol import pages
 from gridbot_server.boinc.protocol.pages import AccountError, password_hash
 from gridbot_server.boinc.session import accounts, project
 from gridbot_server.boinc.session.account_page import account_page
-from gridbot_server.boinc.session.accounts import Credentials
+from gridbot_server.boinc.session.accounts import Consent, Credentials
 from gridbot_server.boinc.session.hosts import find_account
 from gridbot_server.errors import Forbidden, RequestError, ServerBusy
 from gridbot_server.http import auth
@@ -46,9 +46,12 @@ def create_account() -> Response:
     if not current().settings.boinc_accounts:
         return xml(pages.no_account(AccountError.CREATION_DISABLED))
     name = request.args.get("user_name", "")
+    # As clients from 7.16 on say it: a flag, and which program showed the terms.
+    is_given = request.args.get("consent_flag") == "1" and bool(request.args.get("source"))
+    consent = Consent(current().settings.terms_of_use(), is_given)
 
     def create(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
-        return accounts.create(conn, secret, given, name)
+        return accounts.create(conn, secret, given, name, consent)
 
     return _account(create, is_creation=True)
 

@@ -60,6 +60,7 @@ def config() -> Response:
             platforms,
             has_account_creation=settings.boinc_accounts,
             least_version=settings.least_client_version,
+            terms=settings.terms_of_use(),
         )
     return xml(pages.project_config(found))
 

@@ -60,6 +60,7 @@ class ProjectConfig:
     min_password_length: int = 6
     is_stopped: bool = False  # the scheduler; this page still answers
     least_version: tuple[int, int, int] = (0, 0, 0)  # of clients that are given work
+    terms: str = ""  # of use; its lines stay lines
 
 
 def project_config(config: ProjectConfig) -> str:
@@ -73,6 +74,7 @@ def project_config(config: ProjectConfig) -> str:
         element("min_passwd_length", config.min_password_length),
         element("web_stopped", 0),
         element("sched_stopped", int(config.is_stopped)),
+        given("terms_of_use", "<br>".join(map(escape, config.terms.splitlines()))),
         given("min_client_version", 10_000 * major + 100 * minor + release),
         flag("account_creation_disabled", not config.has_account_creation),
         flag("client_account_creation_disabled", not config.has_account_creation),
@@ -94,6 +96,7 @@ class AccountError(IntEnum):
     BAD_EMAIL = -205
     BAD_PASSWORD = -206
     CREATION_DISABLED = -208
+    NO_CONSENT = -242
 
 
 _ACCOUNT_ERRORS = {
@@ -105,6 +108,8 @@ _ACCOUNT_ERRORS = {
     AccountError.BAD_EMAIL: "this is no e-mail address",
     AccountError.BAD_PASSWORD: "the password is wrong",
     AccountError.CREATION_DISABLED: "accounts are made by the operators only, ask them for a key",
+    AccountError.NO_CONSENT: "accounts need consent to the terms of use, which this client does"
+    " not ask for: use a newer one, or BOINC's manager",
 }
 
 

@@ -8,6 +8,7 @@ account as well.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 import secrets
@@ -102,7 +103,22 @@ def open_weak(conn: Connection, secret: bytes, key: str) -> str:
     return weak
 
 
-def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> str | AccountError:
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """The terms of use that there are, and whether who makes an account agrees to them."""
+
+    terms: str
+    is_given: bool
+
+    @property
+    def digest(self) -> bytes | None:
+        """What is kept of it; None where there are no terms."""
+        return hashlib.sha256(self.terms.encode()).digest() if self.terms else None
+
+
+def create(
+    conn: Connection, secret: bytes, given: Credentials, name: str, consent: Consent
+) -> str | AccountError:
     """Make an account and return its key; with the right password, one that is there will do.
 
     That an address has an account must be told here: BOINC's clients want to hear it.
@@ -114,6 +130,8 @@ def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> st
         return AccountError.NOT_UNIQUE
     if (shown := shown_name(name)) is None:
         return AccountError.BAD_NAME
+    if consent.terms and not consent.is_given:
+        return AccountError.NO_CONSENT
     key = given.authenticator(secret)
     values = {
         # Policies see this one: nobody may call himself as somebody else is called.
@@ -121,6 +139,7 @@ def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> st
         "name": shown,
         "email": given.email_hash(secret),
         "hash": keys.token_hash(key),
+        "terms": consent.digest,
     }
     try:
         conn.execute(SQL["add_account"], values)

@@ -44,8 +44,9 @@ SELECT 1 FROM boinc_account WHERE email = %(email)s
 WITH made AS (
     INSERT INTO owner (name) VALUES (%(owner_name)s) RETURNING id
 ), account AS (
-    INSERT INTO boinc_account (owner, name, email)
-    SELECT id, %(name)s, %(email)s FROM made RETURNING owner
+    INSERT INTO boinc_account (owner, name, email, terms, agreed_at)
+    SELECT id, %(name)s, %(email)s, %(terms)s, CASE WHEN %(terms)s::bytea IS NOT NULL THEN now() END
+      FROM made RETURNING owner
 )
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, owner, 'join', 'made by a BOINC client' FROM account
