@@ -22,8 +22,10 @@ _PAGES = (
     "/boinc/", "/boinc/account", "/boinc/stats/", "/boinc/stats/host.gz", "/boinc/stats/../x",
     "/boinc/get_project_config.php", "/boinc/create_account.php", "/boinc/lookup_account.php",
     "/boinc/am_get_info.php", "/boinc/am_set_info.php", "/boinc/am_set_host_info.php",
-    "/boinc/notices.php", "/boinc/download/x", "/nowhere", "//", "/%00", "/api/v1/bots/%ff",
+    "/boinc/get_passwd.php", "/boinc/notices.php", "/boinc/download/x", "/login/forgotten",
+    "/login/password", "/nowhere", "//", "/%00", "/api/v1/bots/%ff",
 )  # fmt: skip
+_FORMS = ("/boinc/account", "/login/forgotten", "/login/password")
 _FIELDS = (
     "email_addr",
     "passwd_hash",
@@ -33,6 +35,7 @@ _FIELDS = (
     "decision",
     "team",
     "ping",
+    "code",
 )
 
 
@@ -150,9 +153,9 @@ class Requests:
         texts = ("ann@example.com", "x" * 300, "0" * 32, "\0", "é", "<b>", "yes", "")
         fields = {name: rng.choice(texts) for name in rng.sample(_FIELDS, rng.randrange(5))}
         form = urlencode(fields)
-        if page == "/boinc/account" and rng.random() < 0.5:
+        if page in _FORMS and rng.random() < 0.5:
             body = self._damaged(form.encode())
-            return Request("post account", "POST", page, "", body, {"Content-Type": _FORM})
+            return Request(f"post {page}", "POST", page, "", body, {"Content-Type": _FORM})
         return Request(f"page {page}", "GET", f"{page}?{form}", token)
 
 

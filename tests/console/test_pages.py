@@ -49,8 +49,9 @@ def test_a_page_is_accessible_in_both_themes(looker: Visitor, site: Site, name: 
     audit(looker.open(pages(site[1])[name]))
 
 
-def test_the_login_is_accessible_in_both_themes(looker: Visitor) -> None:
-    audit(looker.open("/login"))
+@pytest.mark.parametrize("path", ["/login", "/login/forgotten"])
+def test_the_login_is_accessible_in_both_themes(looker: Visitor, path: str) -> None:
+    audit(looker.open(path))
 
 
 def test_a_prediction_is_accessible_and_fits_a_phone(looker: Visitor, site: Site) -> None:

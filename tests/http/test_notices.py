@@ -20,6 +20,7 @@ import pytest
 from tests.certificates import certified
 from tests.factories import make_bot
 from tests.http.conftest import Person, Site
+from tests.http.relay import Relay, relaying, serving
 from tests.system.deployment import eventually
 
 from gridbot_server.cycles.notices.cycle import ServerWatch, run_once
@@ -36,16 +37,6 @@ class Receiver:
     url: str = ""
     status: int = 204
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-
-@contextmanager
-def serving(server: socketserver.TCPServer) -> Iterator[int]:
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture
@@ -227,46 +218,16 @@ def test_operators_are_told_when_the_server_is_degraded_and_well_again(
     ]  # fmt: skip
 
 
-@dataclass
-class Relay:
-    """A mail relay that takes everything."""
-
-    port: int = 0
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def code(self) -> tuple[int, str]:
-        """The address and its code, as the last mail tells."""
-        (*_, line) = (line for line in self.lines if "notices confirm" in line)
-        address, code = line.split()[-2:]
-        return int(address), code
-
-
 @pytest.fixture
 def relay() -> Iterator[Relay]:
-    found = Relay()
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            self.wfile.write(b"220 here\r\n")
-            in_data = False
-            for line in self.rfile:
-                found.lines.append(line.decode().rstrip("\r\n"))
-                last = found.lines[-1]
-                if in_data and last != ".":
-                    continue
-                in_data = last.upper() == "DATA"
-                code = 354 if in_data else 221 if last.upper() == "QUIT" else 250
-                self.wfile.write(f"{code} fine\r\n".encode())
-
-    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as found.port:
+    with relaying() as found:
         yield found
 
 
 def mailed(site: Site, relay: Relay) -> list[str]:
     """Send what is due; the subjects of what was mailed."""
     relay.lines.clear()
-    while run_once(site.conn, replace(site.settings, mail_relay=f"127.0.0.1:{relay.port}")):
+    while run_once(site.conn, replace(site.settings, mail_relay=relay.address)):
         pass
     return [line.removeprefix("Subject: ") for line in relay.lines if line.startswith("Subject:")]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+import requests
+from tests.http.relay import relaying
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
@@ -92,3 +96,42 @@ def test_boincs_manager_is_shown_the_terms_and_makes_an_account_only_with_consen
             )
             assert "<error_num>-242</error_num>" in told("create_account", ann)
             assert "<authenticator>" in told("create_account", f"{ann}<consented_to_terms/>\n")
+
+
+def test_a_forgotten_password_is_replaced_and_the_attached_client_computes_on(
+    server: Deployment,
+) -> None:
+    email, form = "ann@example.com", re.compile(r'name="form_token" value="(\w+)"')
+    with relaying() as relay, requests.Session() as browser, ExitStack() as stack:
+        server.configure(boinc_accounts=True, mail_relay=relay.address)
+        server.start("--sign-on-submit")
+        client = stack.enter_context(stock_client(server))
+        client.listens()
+        made = client.command("--create_account", client.url, email, "old secret", "Ann")
+        client.attach(account_key(made))
+
+        def send(path: str, **fields: str) -> requests.Response:
+            token = form.findall(browser.get(f"{server.url}/login").text)[0]
+            return browser.post(f"{server.url}{path}", data={"form_token": token, **fields})
+
+        send("/login/forgotten", email=email)
+        eventually(lambda: relay.texts, what="the mail")
+        code = re.findall(r"/login/password\?code=([\w-]+)", relay.texts[0])[0]
+        done = send("/login/password", code=code, email=email, password="new secret")
+        assert done.url == f"{server.url}/machines"
+        told = client.command("--lookup_account", client.url, email, "new secret")
+        assert account_key(told) != account_key(made)
+        assert "account key" not in client.command(
+            "--lookup_account", client.url, email, "old secret"
+        )
+        bot = server.submit("--range", "0:1", "--time", "10m", "--", "echo", "{}")
+        client.update()
+        server.wait(bot, 120)
+    assert server.outcomes(bot) == {0: 1}
+
+
+def account_key(told: str) -> str:
+    """The key that boinccmd prints."""
+    found = re.search("account key: ([0-9a-f]{32})", told)
+    assert found, told
+    return found[1]

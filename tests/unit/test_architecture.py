@@ -89,6 +89,7 @@ ROOMS: dict[str, set[str]] = {
         "metrics",
         "overload",
         "settings",
+        "signing",
         "storage",
         "supervision",
         "validators",

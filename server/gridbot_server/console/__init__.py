@@ -24,6 +24,7 @@ from gridbot_server.console import (
     notices,
     operations,
     overlay,
+    passwords,
     policies,
     project,
     static,
@@ -41,7 +42,7 @@ __all__ = ["register"]
 # Their views are in the blueprint once they are imported.
 _PAGES = (
     bots, entry, errors, files, home, jobs, logins, machines, notices, operations, overlay,
-    policies, project, workflows,
+    passwords, policies, project, workflows,
 )  # fmt: skip
 
 

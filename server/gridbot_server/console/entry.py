@@ -8,6 +8,7 @@ from urllib.parse import quote
 from flask import Response, redirect, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
+from gridbot_server.api.boinc import passwords
 from gridbot_server.api.boinc.accounts import key_by_password
 from gridbot_server.console.blueprint import action, blueprint, contents, page, visitor
 from gridbot_server.errors import ServerBusy
@@ -85,7 +86,7 @@ def login_form(fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     has_accounts = current().settings.boinc_accounts
     shown = {
         "title": "Log in", "fault": fault, "next": wanted, "has_accounts": has_accounts,
-        "issuer": current().settings.oidc_issuer,
+        "issuer": current().settings.oidc_issuer, "mails_links": passwords.are_offered(),
     }  # fmt: skip
     return page("login.html", shown, status)
 

@@ -8,6 +8,7 @@
 | wrong answer   | the same, of an OpenID provider  | 30    | 10 s        |
 | new account    | address                          | 50    | 60 s        |
 | new host       | account that a client has made   | 50    | 60 s        |
+| link asked for | address                          | 10    | 600 s       |
 
 All web processes of a machine share the buckets (`buckets.py`).
 """
@@ -27,7 +28,7 @@ Failure = TypeVar("Failure")
 Found = TypeVar("Found")
 
 # Burst, and the seconds between later events, in the order of the fields of LoginLimits.
-_RATES = ((5, 60.0), (30, 10.0), (50, 60.0), (50, 60.0))
+_RATES = ((5, 60.0), (30, 10.0), (50, 60.0), (50, 60.0), (10, 600.0))
 
 
 class TooManyAttempts(ServerBusy):
@@ -42,6 +43,7 @@ class LoginLimits:
     addresses: RateLimiter
     creations: RateLimiter
     attachments: RateLimiter
+    links: RateLimiter  # that set a new password
 
     @classmethod
     def of(cls, file: BucketFile) -> LoginLimits:

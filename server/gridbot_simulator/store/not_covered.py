@@ -111,6 +111,7 @@ WHOLE_FILES: Mapping[str, str] = MappingProxyType(
         "known_answers.sql": _STRANGERS,
         "notices.sql": _FOR_PEOPLE,
         "owner_storage.sql": _FILES,
+        "passwords.sql": _PEOPLE,
         "retention.sql": _FOR_PEOPLE,
     }
 )

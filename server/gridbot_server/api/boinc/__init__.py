@@ -4,11 +4,12 @@ Beside them are the routes that a project of BOINC's has for people: accounts, s
 what was signed for stock clients.
 """
 
-from gridbot_server.api.boinc import accounts, managers, scheduler, signing, statistics
+from gridbot_server.api.boinc import accounts, managers, passwords, scheduler, signing, statistics
 
 BLUEPRINTS = (
     accounts.blueprint,
     managers.blueprint,
+    passwords.blueprint,
     scheduler.blueprint,
     signing.blueprint,
     statistics.blueprint,

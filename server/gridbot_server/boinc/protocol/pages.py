@@ -13,6 +13,7 @@ from gridbot_server.credit.markup import block, element, escape, flag, given
 
 # Clients read the master page in pieces of that length.
 _MOST_LINE = 255
+LEAST_PASSWORD = 6  # characters
 _PLAIN_URL = re.compile(r"https?://[!#-%'-;=?-~]+")
 
 
@@ -57,7 +58,7 @@ class ProjectConfig:
     master_url: str
     platforms: Sequence[str] = ()  # in BOINC's words
     has_account_creation: bool = True
-    min_password_length: int = 6
+    min_password_length: int = LEAST_PASSWORD
     is_stopped: bool = False  # the scheduler; this page still answers
     least_version: tuple[int, int, int] = (0, 0, 0)  # of clients that are given work
     terms: str = ""  # of use; its lines stay lines

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import psycopg
 
 from gridbot_server.boinc.protocol.pages import AccountError, password_hash
-from gridbot_server.boinc.session.hosts import find_account
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import has_row
 
 SQL = sql.load("boinc.sql")
 
@@ -72,7 +72,11 @@ def look_up(conn: Connection, secret: bytes, given: Credentials) -> str | Accoun
     if fault := given.fault():
         return fault
     key = given.authenticator(secret)
-    return key if find_account(conn, key) else AccountError.NOT_FOUND
+    return key if _is_of_password(conn, key) else AccountError.NOT_FOUND
+
+
+def _is_of_password(conn: Connection, key: str) -> bool:
+    return has_row(conn, SQL["is_of_password"], {"hash": keys.token_hash(key)})
 
 
 def is_free(conn: Connection, secret: bytes, email: str) -> bool:
@@ -144,7 +148,7 @@ def create(
     try:
         conn.execute(SQL["add_account"], values)
     except psycopg.errors.UniqueViolation:  # the same request, twice at once
-        return key if find_account(conn, key) else AccountError.NOT_UNIQUE
+        return key if _is_of_password(conn, key) else AccountError.NOT_UNIQUE
     return key
 
 

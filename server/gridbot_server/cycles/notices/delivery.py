@@ -62,7 +62,7 @@ def send(notice: Notice, settings: Settings, seconds: float = SECONDS) -> None:
     try:
         match parse(notice.url):
             case Mailbox() as mailbox:
-                _mail(mailbox, json.loads(body), settings)
+                _mail(mailbox, json.loads(body), settings).send(settings)
             case Webhook() as webhook:
                 headers = {
                     "Content-Type": "application/json",
@@ -112,18 +112,35 @@ def _post(
         raise NotDelivered(f"it answered {status}")
 
 
-def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> None:
-    if settings.mail_relay is None:
-        raise NotDelivered("this server has no mail relay")
-    host, port = split_bind(settings.mail_relay)
-    message = EmailMessage()
-    message["From"], message["To"] = settings.mail_from, mailbox.address
-    message["Subject"] = subject(told)
-    message["Message-ID"] = f"<gridbot-{told['id']}@{settings.mail_from.rpartition('@')[2]}>"
-    message["Date"] = datetime.fromisoformat(told["at"])
-    message.set_content(f"{subject(told)}.\n\n{_explained(told, settings)}\n")
-    with smtplib.SMTP(host, port, timeout=_STEP_SECONDS) as relay:
-        relay.send_message(message)
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """What is mailed; its id is the same at each attempt."""
+
+    to: Mailbox
+    id: str
+    at: datetime
+    subject: str
+    text: str
+
+    def send(self, settings: Settings) -> None:
+        """Hand it to the relay.  Raises NotDelivered, OSError or SMTPException."""
+        if settings.mail_relay is None:
+            raise NotDelivered("this server has no mail relay")
+        host, port = split_bind(settings.mail_relay)
+        message = EmailMessage()
+        message["From"], message["To"] = settings.mail_from, self.to.address
+        message["Subject"] = self.subject
+        message["Message-ID"] = f"<gridbot-{self.id}@{settings.mail_from.rpartition('@')[2]}>"
+        message["Date"] = self.at
+        message.set_content(self.text)
+        with smtplib.SMTP(host, port, timeout=_STEP_SECONDS) as relay:
+            relay.send_message(message)
+
+
+def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> Mail:
+    text = f"{subject(told)}.\n\n{_explained(told, settings)}\n"
+    at = datetime.fromisoformat(told["at"])
+    return Mail(mailbox, str(told["id"]), at, subject(told), text)
 
 
 def _explained(told: Mapping[str, Any], settings: Settings) -> str:

@@ -44,12 +44,19 @@ SELECT 1 FROM boinc_account WHERE email = %(email)s
 WITH made AS (
     INSERT INTO owner (name) VALUES (%(owner_name)s) RETURNING id
 ), account AS (
-    INSERT INTO boinc_account (owner, name, email, terms, agreed_at)
-    SELECT id, %(name)s, %(email)s, %(terms)s, CASE WHEN %(terms)s::bytea IS NOT NULL THEN now() END
+    INSERT INTO boinc_account (owner, name, email, password_key, terms, agreed_at)
+    SELECT id, %(name)s, %(email)s, %(hash)s, %(terms)s,
+           CASE WHEN %(terms)s::bytea IS NOT NULL THEN now() END
       FROM made RETURNING owner
 )
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, owner, 'join', 'made by a BOINC client' FROM account
+
+-- name: is_of_password
+-- Whether a key is good, and the one that the present password of a volunteer's account gives.
+SELECT 1 FROM token t JOIN boinc_account b ON b.owner = t.owner
+ WHERE t.hash = %(hash)s AND coalesce(b.password_key, t.hash) = t.hash
+   AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
 
 -- name: add_account_key
 -- For the owner of a key that attaches, if that is a volunteer's account.

@@ -1,0 +1,67 @@
+-- name: lock
+-- One at a time: how many ask is bounded.
+SELECT pg_advisory_xact_lock(hashtext('password_link'))
+
+-- name: ask
+-- Whether there is such an account is looked up later: nobody learns it from what this takes.
+WITH past AS (
+    DELETE FROM password_link WHERE asked_at < now() - interval '1 day'
+)
+INSERT INTO password_link (email, person, mailbox)
+SELECT %(email)s, %(person)s, %(mailbox)s
+ WHERE (SELECT count(*) FROM password_link WHERE person = %(person)s
+           AND asked_at >= now() - interval '1 day') < %(most)s
+   AND (SELECT count(*) FROM password_link) < %(most_of_all)s
+
+-- name: due
+UPDATE password_link SET due_at = now() + interval '1 minute'
+ WHERE id IN (SELECT id FROM password_link WHERE mailbox IS NOT NULL AND due_at <= now()
+               ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+RETURNING id, mailbox, asked_at
+
+-- name: promise
+-- Before the link is mailed: it is good when it arrives.  No row where there is no account, where an
+-- operator revoked its key, or after an hour of tries.
+UPDATE password_link p SET hash = %(hash)s, expires_at = now() + %(lifetime)s::interval
+  FROM boinc_account b JOIN token t ON t.owner = b.owner
+ WHERE p.id = %(id)s AND p.asked_at > now() - interval '1 hour' AND b.email = p.email
+   AND t.hash = coalesce(b.password_key,
+       (SELECT hash FROM token WHERE owner = b.owner ORDER BY id LIMIT 1))
+   AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
+RETURNING p.id
+
+-- name: settle
+-- It was mailed, or will not be.
+UPDATE password_link SET mailbox = NULL WHERE id = %(id)s
+
+-- name: is_good
+SELECT 1 FROM password_link WHERE hash = %(hash)s AND expires_at > now()
+
+-- name: use
+-- Only one of those who come with a link uses it.
+UPDATE password_link SET hash = NULL
+ WHERE hash = %(hash)s AND email = %(email)s AND expires_at > now()
+RETURNING id
+
+-- name: use_up
+-- The other links of the account.
+UPDATE password_link SET hash = NULL, mailbox = NULL WHERE email = %(email)s
+
+-- name: replace
+-- Whoever knew the old password changes the account no more: keys and sessions that it gave end.
+-- Keys that attach stay, also those made of these keys: machines hold them.
+WITH key AS (
+    INSERT INTO token (hash, owner, scope, label)
+    SELECT %(key)s, b.owner, 'join', 'of a new password' FROM boinc_account b
+     WHERE b.email = %(email)s
+    ON CONFLICT (hash) DO NOTHING RETURNING id, owner
+), changed AS (
+    UPDATE boinc_account b SET password_key = %(key)s FROM key WHERE b.owner = key.owner
+), revoked AS (
+    UPDATE token t SET revoked_at = now() FROM key
+     WHERE t.owner = key.owner AND t.scope = 'account' AND t.revoked_at IS NULL
+), ended AS (
+    DELETE FROM console_session s USING token t, key
+     WHERE t.id = s.token AND t.owner = key.owner AND s.by_password
+)
+SELECT id FROM key
