@@ -150,7 +150,7 @@ def _figure_7(runs: Runs) -> Iterator[Verdict]:
     known = [hours for hours in medians.values() if hours is not None]
     spread = max(known) / min(known) - 1 if len(known) > 1 else None
     yield Verdict(
-        "7(b)", "turnaround from first to last answer, minutes", "does not depend on BOTs queued",
+        "7(b)", "minutes from 1000 of 1,200 left to the end", "does not depend on BOTs queued",
         ", ".join(f"{name}: {_text(hours and 60 * hours)}" for name, hours in medians.items()),
         "medians within 15 %", None if spread is None else spread <= 0.15,
     )  # fmt: skip

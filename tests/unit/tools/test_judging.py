@@ -59,6 +59,12 @@ def test_an_order_that_must_be_proven_needs_seeds(seeds: int, word: str) -> None
     assert words(swapped, "8")["order of turnaround"] != "pass"
 
 
+def test_a_bot_of_a_queue_begins_when_1000_of_1200_jobs_are_left() -> None:
+    left = [(1200, 0.0), (1190, 2.0), (1000, 3.0), (500, 4.0), (0, 7.0)]
+    assert BotRun(1200, 0, 7.0, 0.0, 0.0, left).run_hours == 4.0
+    assert BotRun(1200, 1, None, 0.0, 0.0, left[:2]).run_hours is None
+
+
 def test_parts_of_the_throughput_are_compared_by_grid_and_volunteers_are_in_none() -> None:
     useful = {"": 47.0, "EGEE": 16.0, "Madison": 29.0, "OSG": 3.0, "Technion": 5.0}
     line = BotRun(3, 0, 360.0, 0.0, 0.0, [(3, 0.0), (2, 120.0), (1, 240.0), (0, 360.0)])
