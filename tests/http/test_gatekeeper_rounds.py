@@ -538,6 +538,7 @@ def test_jobs_whose_bots_are_of_another_owner_or_project_wait(
         database.execute(f"UPDATE job SET {column} = 'another'")
     jobs.rounds.once()
     assert jobs.one(id).state is ArcState.QUEUING
+    assert f"{jobs.account}: 1 jobs of {ALICE} wait: " in caplog.text
     assert f"1 jobs wait for that of {'another' if column == 'owner' else 'alice'}" in caplog.text
     with sqlite3.connect(jobs.folder / "jobs.db") as database:
         database.execute(f"UPDATE job SET {column} = ?", [right])

@@ -164,7 +164,7 @@ class Rounds:
         try:
             found = self._keys_of()
         except BadInput as error:
-            self._say("the owner map", "no job is submitted", error)
+            self._say("the owner map", "the owner map: no job is submitted", error)
             return {}
         self._said.pop("the owner map", None)
         return found
@@ -185,7 +185,7 @@ class Rounds:
         try:
             has_more = bring_on(key, jobs, may_submit=may_submit)
         except Exception as error:
-            self._say((subject, key), f"{len(jobs)} jobs of {subject} wait", error)
+            self._say((subject, key), f"{key}: {len(jobs)} jobs of {subject} wait", error)
             return False
         if key is None or not self._key_pauses.covers(key):
             self._said.pop((subject, key), None)
@@ -246,7 +246,7 @@ class Rounds:
         """Log an error where it is new."""
         if self._said.get(where) != str(error):
             is_ours = not isinstance(error, GridbotError | reliable.OutOfTime)
-            log.error("%s: %s: %s", where, what, error, exc_info=error if is_ours else None)
+            log.error("%s: %s", what, error, exc_info=error if is_ours else None)
         self._said[where] = str(error)
 
     def _step(self, job: ListedJob, act: Callable[[], None]) -> None:
