@@ -27,7 +27,6 @@ NOT_SEEN = {
     "cycles.sql:crews": _STRANGERS,
     "cycles.sql:forget_unjudged": _STRANGERS,
     "cycles.sql:meet_crews": _STRANGERS,
-    "cycles.sql:take_turns": _STRANGERS,
     "cycles.sql:widen_crews": _STRANGERS,
     "dispatch.sql:caches": "hosts keep no files",
     "suspension.sql:suspend": "no policy costs too much",
