@@ -11,6 +11,7 @@ from tests.factories import make_bot, make_owner
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.cycles import provisional as provisional_outcomes
 from gridbot_server.cycles import reputation, track_records, transitioner
+from gridbot_server.cycles.crews import crews_at_work
 from gridbot_server.matching import track_record
 from gridbot_server.signing import keys
 from gridbot_server.storage import invariants
@@ -361,3 +362,26 @@ class _Killed(BaseException):
 
 def _killed(*_: object) -> None:
     raise _Killed
+
+
+def test_the_crews_of_an_older_bot_are_not_counted_for_each_batch(
+    conn: Connection, alice: int
+) -> None:
+    """There may be a replica of each of very many jobs."""
+    bot = assured(conn, alice, 9)
+
+    def give(*crews: str) -> None:
+        for crew in crews:
+            conn.execute(
+                "INSERT INTO unjudged SELECT %s, count(*), 1, 1, %s FROM unjudged", [bot, crew]
+            )
+
+    give("one", "other", "other")
+    assert crews_at_work(conn, bot) == (0, 0), "while it is young, those count that ask for work"
+    conn.execute("UPDATE bot SET created_at = now() - interval '1 hour'")
+    assert crews_at_work(conn, bot) == (2, 0)
+    conn.execute("UPDATE bot SET crews_seconds = 1")
+    give("third")
+    assert crews_at_work(conn, bot) == (2, 0)
+    conn.execute("UPDATE bot SET crews_counted_at = crews_counted_at - interval '31 s'")
+    assert crews_at_work(conn, bot) == (3, 0)

@@ -156,11 +156,20 @@ WITH due AS (
 INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM due
 
 -- name: workers_of_an_older_bot
--- Crews that got some of a BOT's work, none of them as new; no row while the BOT is young.
-SELECT count(DISTINCT u.crew) AS crews, 0::bigint AS new
-  FROM bot b LEFT JOIN unjudged u ON u.bot = b.id
- WHERE b.id = %(bot)s AND b.created_at <= now() - interval '10 minutes'
-HAVING count(*) > 0
+-- Crews that got some of a BOT's work, as they were counted last; null if that counts no more, and no
+-- row while the BOT is young.
+SELECT CASE WHEN crews_counted_at BETWEEN now() - make_interval(secs => crews_seconds * %(rest)s)
+                                      AND now() THEN crews END AS crews
+  FROM bot WHERE id = %(bot)s AND created_at <= now() - interval '10 minutes'
+
+-- name: count_workers
+UPDATE bot b
+   SET crews = f.crews, crews_counted_at = now(),
+       crews_seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
+  FROM (SELECT count(*) AS crews
+          FROM (SELECT DISTINCT crew FROM unjudged WHERE bot = %(bot)s) AS crew) AS f
+ WHERE b.id = %(bot)s
+RETURNING b.crews
 
 -- name: asking_crews
 -- Crews that ask for work, as they were counted last, if that may count on.
