@@ -205,3 +205,34 @@ def test_the_oldest_bots_are_served_for_which_the_buffer_has_a_slot_each(
     conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bots[0]])
     dispatch.feed()
     assert ready(dispatch).keys() == {*bots[1:]}
+
+
+def test_no_more_copies_are_claimed_than_there_is_room_for_whatever_the_planner_expects(
+    dsn: str, conn: PostgresConnection, alice: int, tmp_path: Path
+) -> None:
+    room, copies = 4, 12
+    bot, (client, _) = make_bot(conn, alice, jobs=copies), make_client(conn, alice)
+    conn.execute("UPDATE bot SET fed = size WHERE id = %s", [bot])
+    for seq in range(copies):
+        make_lease(conn, ReplicaId(bot, seq, 1), client)
+    queue_copies(conn, bot, range(1))
+    conn.execute("ANALYZE requeue")  # which from now on is taken for a table of one row
+    queue_copies(conn, bot, range(1, copies))
+    with dispatching(dsn, conn, tmp_path / "small.buffer", slots=room) as dispatch:
+        dispatch.feed()
+    (count,) = conn.execute("SELECT count(*) FROM requeue WHERE machine IS NOT NULL").fetchall()
+    assert count == (room,)
+
+
+def queue_copies(conn: PostgresConnection, bot: int, jobs: range) -> None:
+    """Queue the second copies of jobs."""
+    conn.execute(
+        "INSERT INTO requeue (bot, seq, replica, round, why, not_before)"
+        " SELECT %s, seq, 2, 0, 'tail', now() FROM generate_series(%s::bigint, %s) AS seq",
+        [bot, jobs.start, jobs.stop - 1],
+    )
+    conn.execute(
+        "INSERT INTO bot_stat (bot, writer, name, value) VALUES (%s, 'test', 'queued', %s)"
+        " ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + excluded.value",
+        [bot, len(jobs)],
+    )

@@ -164,24 +164,32 @@ DELETE FROM feed_range
  WHERE bot = %(bot)s AND lo = %(lo)s AND machine = %(machine)s
 
 -- name: claim_copies
+-- Found before any is changed: looked for again at each row of a join, copies that are locked by now
+-- are skipped, and others come in their place.
+WITH found AS MATERIALIZED (
+    SELECT c.* FROM json_to_recordset(%(claims)s) AS wanted (bot bigint, most int)
+     CROSS JOIN LATERAL (
+           SELECT r.bot, r.seq, r.replica FROM requeue r
+            WHERE r.bot = wanted.bot AND r.not_before <= now()
+              AND (r.machine IS NULL OR r.claimed_until < now())
+            ORDER BY r.prio DESC, r.not_before LIMIT wanted.most
+              FOR UPDATE SKIP LOCKED) AS c
+)
 UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
-  FROM (SELECT c.* FROM json_to_recordset(%(claims)s) AS wanted (bot bigint, most int)
-         CROSS JOIN LATERAL (
-               SELECT r.bot, r.seq, r.replica FROM requeue r
-                WHERE r.bot = wanted.bot AND r.not_before <= now()
-                  AND (r.machine IS NULL OR r.claimed_until < now())
-                ORDER BY r.prio DESC, r.not_before LIMIT wanted.most
-                  FOR UPDATE SKIP LOCKED) AS c) AS found
+  FROM found
  WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
 RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool, q.vain
 
 -- name: claim_these
 -- Whoever has claimed them: their gangs gather here, too.
+WITH found AS MATERIALIZED (
+    SELECT r.bot, r.seq, r.replica
+      FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+      JOIN requeue r ON (r.bot, r.seq, r.replica) = (x.bot, x.seq, x.replica)
+       FOR UPDATE OF r SKIP LOCKED
+)
 UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
-  FROM (SELECT r.bot, r.seq, r.replica
-          FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
-          JOIN requeue r ON (r.bot, r.seq, r.replica) = (x.bot, x.seq, x.replica)
-           FOR UPDATE OF r SKIP LOCKED) AS found
+  FROM found
  WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
 RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool, q.vain
 
