@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
+from http import HTTPStatus
 from xml.etree import ElementTree
 
 import pytest
@@ -199,6 +200,17 @@ def test_the_terms_of_use_reach_managers_as_lines_of_text(
         assert shown(config.findtext("terms_of_use", "")) == TERMS
         settings.terms_path.unlink()
         assert "terms_of_use" not in site.get("get_project_config.php").text
+
+
+def test_terms_that_nobody_can_read_let_managers_ask_later(
+    settings: Settings, conn: db.Connection
+) -> None:
+    with site_of(with_terms(settings), conn) as site:
+        settings.terms_path.write_bytes(b"\xff")
+        for page in ("get_project_config.php", "create_account.php"):
+            answer = site.get(page)
+            assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            assert "terms of use cannot be read" in answer.text
 
 
 @pytest.mark.parametrize("said", ["", "&consent_flag=0&source=x", "&consent_flag=1"])

@@ -11,7 +11,7 @@ from flask import Blueprint, Response, request
 from pydantic import ValidationError
 
 from gridbot_server.api import volunteers
-from gridbot_server.api.boinc.session import known_project, xml
+from gridbot_server.api.boinc.session import known_project, terms_of_use, xml
 from gridbot_server.api.schema import body_limit, plain_errors
 from gridbot_server.boinc.protocol import pages
 from gridbot_server.boinc.protocol.pages import AccountError, password_hash
@@ -48,7 +48,7 @@ def create_account() -> Response:
     name = request.args.get("user_name", "")
     # As clients from 7.16 on say it: a flag, and which program showed the terms.
     is_given = request.args.get("consent_flag") == "1" and bool(request.args.get("source"))
-    consent = Consent(current().settings.terms_of_use(), is_given)
+    consent = Consent(terms_of_use(), is_given)
 
     def create(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
         return accounts.create(conn, secret, given, name, consent)

@@ -8,7 +8,13 @@ import psycopg
 from flask import Blueprint, Response, current_app, request
 
 from gridbot_server.api import news as api_news
-from gridbot_server.api.boinc.session import attachable, known_project, scheduler_session, xml
+from gridbot_server.api.boinc.session import (
+    attachable,
+    known_project,
+    scheduler_session,
+    terms_of_use,
+    xml,
+)
 from gridbot_server.api.content import send_content
 from gridbot_server.api.rpc import gate_of
 from gridbot_server.boinc.protocol import pages, peek, reply
@@ -60,7 +66,7 @@ def config() -> Response:
             platforms,
             has_account_creation=settings.boinc_accounts,
             least_version=settings.least_client_version,
-            terms=settings.terms_of_use(),
+            terms=terms_of_use(),
         )
     return xml(pages.project_config(found))
 

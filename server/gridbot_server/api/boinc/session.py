@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,11 @@ from gridbot_server.boinc.protocol.tags import BoincError
 from gridbot_server.boinc.session import project
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.session import SchedulerSession
-from gridbot_server.errors import ObjectNotFound
+from gridbot_server.errors import ObjectNotFound, ServerBusy
 from gridbot_server.http.services import connection, current
+from gridbot_server.settings import SettingsError
+
+log = logging.getLogger(__name__)
 
 SESSION = "gridbot_boinc"  # of the application, once a client has come
 _making = threading.Lock()
@@ -49,6 +53,18 @@ def attachable() -> Iterator[None]:
         yield
     except BoincError as error:
         raise ObjectNotFound(str(error)) from None
+
+
+def terms_of_use() -> str:
+    """The text of the terms of use; raises ServerBusy while nobody can read it.
+
+    It may be changed while the server runs.
+    """
+    try:
+        return current().settings.terms_of_use()
+    except SettingsError as error:
+        log.error("%s", error)
+        raise ServerBusy("the terms of use cannot be read: the operator's log says why") from None
 
 
 def xml(text: str) -> Response:
