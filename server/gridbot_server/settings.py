@@ -117,6 +117,8 @@ class Settings:
             content = self.terms_path.read_bytes()
         except FileNotFoundError:
             return ""
+        except OSError as error:
+            raise SettingsError(f"{self.terms_path}: {error.strerror}") from None
         if len(content) > _MOST_TERMS:
             raise SettingsError(
                 f"{self.terms_path}: {len(content)} bytes, at most {_MOST_TERMS} reach a client"

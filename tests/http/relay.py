@@ -26,10 +26,11 @@ def serving(server: socketserver.TCPServer) -> Iterator[int]:
 
 @dataclass
 class Relay:
-    """A mail relay that takes everything."""
+    """A mail relay that takes everything, but for one mailbox perhaps."""
 
     port: int = 0
     lines: list[str] = field(default_factory=list)
+    refused: str = ""  # the mailbox
 
     @property
     def address(self) -> str:
@@ -68,6 +69,8 @@ def relaying() -> Iterator[Relay]:
                     continue
                 in_data = last.upper() == "DATA"
                 code = 354 if in_data else 221 if last.upper() == "QUIT" else 250
+                if found.refused and last.upper() == f"RCPT TO:<{found.refused}>".upper():
+                    code = 550
                 self.wfile.write(f"{code} fine\r\n".encode())
 
     with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as found.port:

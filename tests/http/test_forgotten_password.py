@@ -198,6 +198,37 @@ def test_an_account_whose_key_an_operator_revoked_gets_no_link(site: Site, relay
     assert mailed(site, relay) == []
 
 
+def test_a_link_is_worth_nothing_once_an_operator_has_revoked_the_accounts_key(
+    site: Site, relay: Relay
+) -> None:
+    code = code_for(site, relay)
+    site.conn.execute("UPDATE token SET revoked_at = now() WHERE label = 'made by a BOINC client'")
+    assert NOT_GOOD in Browser(site).sets(code).text
+    assert account(site, "lookup", NEW) == ""
+
+
+def test_who_asks_for_addresses_beside_that_of_an_account_keeps_no_mail_from_it(
+    site: Site, relay: Relay
+) -> None:
+    for _ in range(3):
+        assert ON_ITS_WAY in Browser(site).forgets("ann+x@example.com").text
+    assert len(code_for(site, relay)) == 43
+
+
+def test_a_mailbox_that_the_relay_refuses_keeps_no_mail_from_others(
+    site: Site, relay: Relay
+) -> None:
+    bob = "bob@example.com"
+    site.get(
+        f"create_account.php?email_addr={quote(bob)}&passwd_hash={password_hash(bob, OLD)}"
+        "&user_name=Bob"
+    )
+    relay.refused = bob
+    for email in (bob, EMAIL):
+        Browser(site).forgets(email)
+    assert len(mailed(site, relay)) == 1
+
+
 @pytest.mark.parametrize(("password", "fault"), [("short", "6 characters"), (OLD, "or had")])
 def test_a_password_that_cannot_be_one_is_refused_and_the_link_stays_good(
     site: Site, relay: Relay, password: str, fault: str

@@ -33,6 +33,7 @@ from gridbot_server.http import auth
 from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, WRAPPED_WINDOWS
+from gridbot_server.models.responses.news import NewsItem
 from gridbot_server.overload.transfer_slots import Party
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,16 @@ def news() -> Response:
     with attachable():
         url = project.master_url(settings)
     items = [
-        FeedItem(f"{url}news/{item.id}", item.title, item.text, item.posted_at)
+        FeedItem(_guid(url, item), item.title, item.text, item.posted_at)
         for item in api_news.latest()
     ]
     page = f"{settings.url}/project" if settings.public_page else url
     return Response(feed(settings.project_name, page, items), mimetype="application/rss+xml")
+
+
+def _guid(url: str, item: NewsItem) -> str:
+    """What no other item has, also one to which a restored database gives the same number."""
+    return f"{url}news/{item.id}-{int(item.posted_at.timestamp())}"
 
 
 @blueprint.post("/scheduler")

@@ -18,7 +18,7 @@ from gridbot_server.storage.rows import fetch_value, has_row
 
 SQL = sql.load("passwords.sql")
 
-MOST_LINKS = 3  # that are mailed to a person in a day
+_MOST_LINKS = 3  # that are asked for by one address in a day
 _MOST_OF_ALL = 10_000  # that are asked for in a day
 
 
@@ -28,7 +28,7 @@ def ask(conn: Connection, secret: bytes, email: str, mailbox: str, person: str) 
         "email": Credentials(email, "").email_hash(secret),
         "person": hmac.digest(secret, f"person {person}".encode(), "sha256"),
         "mailbox": mailbox,
-        "most": MOST_LINKS,
+        "most": _MOST_LINKS,
         "most_of_all": _MOST_OF_ALL,
     }
     with conn.transaction():
@@ -53,6 +53,7 @@ def replace(conn: Connection, secret: bytes, code: str, email: str, password: st
         "key": keys.token_hash(given.authenticator(secret)),
     }
     with conn.transaction():
+        conn.execute(SQL["lock"])
         if not has_row(conn, SQL["use"], values):
             return None
         key = fetch_value(conn, int, SQL["replace"], values)

@@ -114,7 +114,7 @@ def _post(
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What is mailed; its id is the same at each attempt."""
+    """What is mailed; who gets it twice with one id may drop the second."""
 
     to: Mailbox
     id: str

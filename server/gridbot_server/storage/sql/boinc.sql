@@ -59,10 +59,11 @@ SELECT 1 FROM token t JOIN boinc_account b ON b.owner = t.owner
    AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
 
 -- name: add_account_key
--- For the owner of a key that attaches, if that is a volunteer's account.
+-- For the owner of a key that attaches, if that is the one of a volunteer's present password.
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, b.owner, 'account', 'of an account''s password'
-  FROM token t JOIN boinc_account b ON b.owner = t.owner WHERE t.hash = %(joining)s
+  FROM token t JOIN boinc_account b ON b.owner = t.owner
+ WHERE t.hash = %(joining)s AND coalesce(b.password_key, t.hash) = t.hash
 ON CONFLICT (hash) DO NOTHING
 
 -- name: is_good_key
