@@ -1,8 +1,8 @@
 -- Which of an account's keys its password gives: a new password gives another one, and the machines
 -- that are attached keep theirs.  Null: the first one, of an account that an older server made.
 ALTER TABLE boinc_account ADD COLUMN password_key bytea;
-UPDATE boinc_account b
-   SET password_key = (SELECT hash FROM token WHERE owner = b.owner ORDER BY id LIMIT 1);
+UPDATE boinc_account b SET password_key = t.hash
+  FROM (SELECT DISTINCT ON (owner) owner, hash FROM token ORDER BY owner, id) t WHERE t.owner = b.owner;
 
 -- Who asked within a day for a link that sets a new password, whether there is such an account or not.
 CREATE TABLE password_link (
