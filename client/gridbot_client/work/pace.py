@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 
 from gridbot_client.protocol.messages import MAX_AHEAD, MAX_WANT, Ahead, Resources
@@ -19,24 +20,26 @@ class Pace:
     """Estimates by BOT, from replicas that succeeded here.
 
     An estimate rises at once and falls slowly: to hold too few is cheaper than to hold what others
-    could run.
+    could run.  Threads of replicas note what ended, while that of the client asks.
     """
 
     def __init__(self, cpus: int) -> None:
         self._cpus = cpus
+        self._lock = threading.Lock()  # of the estimates
         self._estimates: OrderedDict[int, tuple[float, int]] = OrderedDict()  # seconds, slots
         self._round_trip = 0.0
 
     def ended(self, bot: int, resources: Resources, seconds: float) -> None:
         """Note a success."""
         seconds = max(seconds, _LEAST_SECONDS)
-        before = self.seconds(bot)
-        if before is not None and seconds < before:
-            seconds = before + _FALLING * (seconds - before)
-        self._estimates[bot] = seconds, max(1, self._cpus // resources.cpus)
-        self._estimates.move_to_end(bot)
-        while len(self._estimates) > MAX_AHEAD:
-            self._estimates.popitem(last=False)
+        with self._lock:
+            before, _ = self._estimates.get(bot, (seconds, 1))
+            if seconds < before:
+                seconds = before + _FALLING * (seconds - before)
+            self._estimates[bot] = seconds, max(1, self._cpus // resources.cpus)
+            self._estimates.move_to_end(bot)
+            while len(self._estimates) > MAX_AHEAD:
+                self._estimates.popitem(last=False)
 
     def answered(self, seconds: float) -> None:
         """Note how long the server took to answer a request that did not wait for work."""
@@ -45,7 +48,8 @@ class Pace:
 
     def seconds(self, bot: int) -> float | None:
         """How long a replica of a BOT takes; None before the first success."""
-        return self._estimates[bot][0] if bot in self._estimates else None
+        with self._lock:
+            return self._estimates[bot][0] if bot in self._estimates else None
 
     @property
     def lookahead_seconds(self) -> float:
@@ -54,7 +58,9 @@ class Pace:
 
     def ahead(self) -> tuple[Ahead, ...]:
         """The most replicas of each known BOT to hold at once, those that run included."""
+        with self._lock:
+            known = [*self._estimates.items()]
         return tuple(
             Ahead(bot, min(MAX_WANT, slots + math.ceil(slots * self.lookahead_seconds / seconds)))
-            for bot, (seconds, slots) in self._estimates.items()
+            for bot, (seconds, slots) in known
         )

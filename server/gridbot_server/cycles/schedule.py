@@ -119,7 +119,10 @@ def schedules(settings: Settings) -> list[Schedule]:
         ),
         Schedule("history", 2.0, sums.collect),
         Schedule("sums", 20.0, sums.run_once, False),
-        Schedule("notices", 2.0, lambda conn: _send(conn, settings), False),
+        Schedule("notices", 2.0, lambda conn: notices.run_once(conn, settings), False),
+        Schedule(
+            "password links", 2.0, lambda conn: password_links.run_once(conn, settings), False
+        ),
         Schedule("watch", 30.0, watch.run_once, False),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
@@ -172,8 +175,3 @@ def export_statistics(settings: Settings, conn: db.PostgresConnection) -> int:
     """Write the statistics anew when they are due, whenever the server was started."""
     period = float(settings.statistics_seconds)
     return export.run_once(conn, settings.statistics, period, time.time())
-
-
-def _send(conn: Connection, settings: Settings) -> int:
-    """Send what people are to be told."""
-    return notices.run_once(conn, settings) + password_links.run_once(conn, settings)

@@ -140,7 +140,7 @@ class MirroredStore(FaultyStore):
     def _prefer(self, chosen: Sequence[Row]) -> None:
         """Let memory choose these among copies that have the same right to be claimed."""
         for bot, queue in self.tables.queues.items():
-            first = [name for name in (row[:3] for row in chosen) if name[0] == bot]
+            first = [name for name in (row[:3] for row in chosen) if name in queue]
             rest = [name for name in queue if name not in first]
             self.tables.queues[bot] = {name: queue[name] for name in (*first, *rest)}
 

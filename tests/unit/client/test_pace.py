@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +70,34 @@ def test_whatever_was_measured_the_protocol_can_carry_it(
 ) -> None:
     (found,) = pace(seconds, cpus=cpus, resources=Resources(cpus=wanted)).ahead()
     assert 1 <= found.replicas <= MAX_WANT
+
+
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("often")
+def test_replicas_may_end_while_the_client_asks() -> None:
+    made, is_over = Pace(2), threading.Event()
+
+    def end_replicas() -> None:
+        bot = 0
+        while not is_over.is_set():
+            bot += 1
+            made.ended(bot, ONE_CPU, 1.0)
+
+    thread = threading.Thread(target=end_replicas)
+    thread.start()
+    try:
+        for _ in range(2000):
+            known = made.ahead()
+            assert len(known) <= MAX_AHEAD
+            assert {made.seconds(each.bot) for each in known} <= {None, 1.0}
+    finally:
+        is_over.set()
+        thread.join()
