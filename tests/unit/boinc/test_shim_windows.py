@@ -435,6 +435,10 @@ def test_without_a_compiler_the_package_is_named(monkeypatch: pytest.MonkeyPatch
         ({"inputs": (FileRef("aux.c", "1" * 64, 1),)}, "file aux.c would be another one on"),
         ({"inputs": (FileRef("d/x.", "1" * 64, 1),)}, "file d/x. would be another one on"),
         ({"inputs": (FileRef("Prog.exe", "1" * 64, 1),)}, "files prog.exe and Prog.exe would be"),
+        ({"inputs": (FileRef("PROG.exe/x", "1" * 64, 1),)}, "files prog.exe and PROG.exe would be"),
+        ({"outputs": ("nul",)}, "file nul would be another one on"),
+        ({"outputs": ("A.txt", "a.txt")}, "files A.txt and a.txt would be one on"),
+        ({"outputs": ("Prog.exe",)}, "files prog.exe and Prog.exe would be one on"),
         ({"outputs": ("x;y*",)}, "is no pattern of plain characters"),
         ({"checkpoint": CheckpointRule(("state",))}, "checkpoints, which are not kept on Windows"),
         ({"image": "docker.io/library/python:3.12"}, "it asks for a container, which"),
@@ -445,3 +449,9 @@ def test_what_it_cannot_do_is_told_before_it_is_signed(
 ) -> None:
     with pytest.raises(Unsuitable, match=message):
         windows.render(manifest("say", **fields))
+
+
+@needs_compiler
+def test_a_command_that_is_too_long_for_windows_is_told_before_it_is_signed() -> None:
+    with pytest.raises(Unsuitable, match="the command has 40014 characters, at most 32000"):
+        windows.render(manifest(*["x" * 8000] * 5, "say"))

@@ -298,7 +298,7 @@ def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[F
         _check_input(ref)
     for run in stock_manifests(manifest):
         if is_wrapped_for_windows(run):
-            windows.check_names(ref.name for ref in (*run.inputs, *inputs))
+            windows.check_names(chain(windows.file_names(run), (ref.name for ref in inputs)))
         _command_line(run, longest, args, inputs)
 
 

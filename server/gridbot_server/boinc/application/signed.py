@@ -150,7 +150,10 @@ def check_scripts(manifest: Manifest, scripts: Sequence[str]) -> None:
     Their signatures cannot tell: data files are signed alike, and their owners write those.
     """
     if tuple(scripts) != _rendered(manifest):
-        raise BadApplication("the script is not this BOT's, or another version of GridBot made it")
+        raise BadApplication(
+            "the script is not this BOT's, or another version of GridBot made it, or of the compiler"
+            " for Windows"
+        )
 
 
 def check_input(ref: FileRef, file: BinaryIO) -> None:

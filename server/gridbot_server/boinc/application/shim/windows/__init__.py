@@ -16,6 +16,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
+from gridbot_client.protocol.fields import STREAMS
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_server.boinc.application import shim
 from gridbot_server.signing.stock_clients import Unsuitable
@@ -25,6 +26,7 @@ PACKAGE = "gcc-mingw-w64-x86-64-win32"
 _OPTIONS = ("-std=gnu11", "-Os", "-s", "-Wl,--no-insert-timestamp")
 _BUILD_SECONDS = 120.0
 _LAST_LINE_BYTES = len("size 0000000000\n")
+_MOST_CHARACTERS = 32_000  # of the command; `process.c` refuses more
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)", re.IGNORECASE)
 
 
@@ -62,16 +64,29 @@ def build() -> bytes:
         return (folder / "shim.exe").read_bytes()
 
 
+def file_names(manifest: Manifest) -> Iterator[str]:
+    """Names of the files of all jobs: of their inputs, and of outputs that are no patterns."""
+    yield from (ref.name for ref in manifest.inputs)
+    yield from (
+        name for name in manifest.outputs if name not in STREAMS and not shim.is_pattern(name)
+    )
+
+
 def check_names(names: Iterable[str]) -> None:
-    """Raise Unsuitable unless each is a file of its own on Windows, beside the others."""
-    seen: dict[str, str] = {}
+    """Raise Unsuitable for a name that Windows takes for another of them, or for a device.
+
+    So it is with those of folders: a file `a` leaves no room for `A/b`, nor may one be named `Tmp`.
+    """
+    seen = {"tmp": "tmp"}  # which each job has
     for name in names:
-        for part in name.split("/"):
+        parts = name.split("/")
+        for part in parts:
             if _DEVICE.match(part) or part.endswith("."):
                 raise Unsuitable(f"file {name} would be another one on Windows")
-        if other := seen.get(name.lower()):
-            raise Unsuitable(f"files {other} and {name} would be one on Windows")
-        seen[name.lower()] = name
+        for count in range(1, len(parts) + 1):
+            path = "/".join(parts[:count])
+            if (other := seen.setdefault(path.lower(), path)) != path:
+                raise Unsuitable(f"files {other} and {path} would be one on Windows")
 
 
 def _lines(manifest: Manifest) -> Iterator[str]:
@@ -80,7 +95,7 @@ def _lines(manifest: Manifest) -> Iterator[str]:
         raise Unsuitable("its inputs have directories, which nothing unpacks on Windows")
     if manifest.checkpoint:
         raise Unsuitable("it asks for checkpoints, which are not kept on Windows")
-    check_names(ref.name for ref in manifest.inputs)
+    check_names(file_names(manifest))
     limits = manifest.resources
     yield f"# Manifest {manifest_id(manifest.text())}"
     yield f"seconds {math.ceil(limits.seconds)}"
@@ -91,7 +106,9 @@ def _lines(manifest: Manifest) -> Iterator[str]:
         yield f"{manifest.placeholders[name]} {shim.encoded(name)}"
     for ref in manifest.inputs:
         yield f"input {shim.checked(ref.name)}"
-    for first, *rest in shim.argument_parts(manifest):
+    words = list(shim.argument_parts(manifest))
+    _check_length(words)
+    for first, *rest in words:
         word = f"word '{shim.encoded(first)}"
         for number, after in zip(rest[::2], rest[1::2], strict=True):
             word += f" ${number} '{shim.encoded(after)}"
@@ -101,3 +118,13 @@ def _lines(manifest: Manifest) -> Iterator[str]:
         yield f"match {output}" if is_pattern else f"pick {shim.checked(output)}"
     if single := shim.single_output(manifest):
         yield f"single {single}"
+
+
+def _check_length(words: Iterable[list[str]]) -> None:
+    """Raise Unsuitable for a command that no values make short enough."""
+    length = sum(1 + sum(map(len, parts[::2])) for parts in words)  # with a space behind each
+    if length > _MOST_CHARACTERS:
+        raise Unsuitable(
+            f"the command has {length} characters, at most {_MOST_CHARACTERS} are for Windows: put"
+            " them into an input file"
+        )

@@ -174,7 +174,8 @@ static void remove_one(const wchar_t *path, DWORD attributes, void *result) {
     for (int times = 0; times < 5; times++) { /* others may look at it for a moment */
         if (attributes & FILE_ATTRIBUTE_DIRECTORY ? RemoveDirectoryW(path) : DeleteFileW(path))
             return;
-        if (GetLastError() != ERROR_SHARING_VIOLATION) return;
+        DWORD error = GetLastError(); /* a file that somebody has open stays in its directory */
+        if (error != ERROR_SHARING_VIOLATION && error != ERROR_DIR_NOT_EMPTY) return;
         Sleep(200);
     }
 }

@@ -128,6 +128,7 @@ static void watch(const Program *program) {
         if (*why) break;
         if (is_client_gone()) why = "orphaned";
         else if (exists("gb_next")) why = "superseded";
+        else if (is_paused) continue; /* nothing changes, and the machine is wanted for others */
         else if (used > program->seconds * 1000) why = "time_limit";
         else if (used_memory() > program->memory) why = "memory_limit";
         else if (used_disk() > program->disk) why = "disk_limit";
