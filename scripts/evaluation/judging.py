@@ -134,25 +134,26 @@ def _straightness(bot: BotRun) -> float:
 def _figure_7(runs: Runs) -> Iterator[Verdict]:
     orders = {level: _rank_orders(runs[FIGURE_7A], level) for level in LEVELS}
     for level in LEVELS[:2]:
-        worst = max(orders[level])
+        worst = max(orders[level], default=None)
         yield Verdict(
-            "7(a)", f"Spearman, {level} of 1,200 left", "straight by Rank", f"{worst:.4f}",
-            "at most -0.99", worst <= -0.99,
+            "7(a)", f"Spearman, {level} of 1,200 left", "straight by Rank", _order_text(worst),
+            "at most -0.99", None if worst is None else worst <= -0.99,
         )  # fmt: skip
-    first = statistics.fmean(orders[1000])
+    first = _mean(orders[1000])
     for level in LEVELS[-2:]:
-        mean = statistics.fmean(orders[level])
+        mean = _mean(orders[level])
         yield Verdict(
-            "7(a)", f"Spearman, {level} left", "deviates in the tail", f"{mean:.4f}",
-            "less order than with 1000 left", mean > first,
+            "7(a)", f"Spearman, {level} left", "deviates in the tail", _order_text(mean),
+            "less order than with 1000 left",
+            None if mean is None or first is None else mean > first,
         )  # fmt: skip
     medians = {name: _median_run_hours(found) for name, found in runs.items()}
-    known = [hours for hours in medians.values() if hours is not None]
-    spread = max(known) / min(known) - 1 if len(known) > 1 else None
+    known = [hours for hours in medians.values() if hours]
+    is_whole = len(known) == len(medians) > 1
     yield Verdict(
         "7(b)", "minutes from 1000 of 1,200 left to the end", "does not depend on BOTs queued",
         ", ".join(f"{name}: {_text(hours and 60 * hours)}" for name, hours in medians.items()),
-        "medians within 15 %", None if spread is None else spread <= 0.15,
+        "medians within 15 %", max(known) / min(known) <= 1.15 if is_whole else None,
     )  # fmt: skip
 
 
@@ -165,6 +166,9 @@ def courses(run: Run) -> list[Course]:
 
 
 def _rank_orders(runs: Sequence[Run], level: int) -> list[float]:
+    """Of each run; none if a BOT did not end, of which nobody knows its place."""
+    if any(run.why_not for run in runs):
+        return []
     return [
         spearman(
             range(len(run.bots)),
@@ -174,9 +178,15 @@ def _rank_orders(runs: Sequence[Run], level: int) -> list[float]:
     ]
 
 
+def _order_text(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
 def _median_run_hours(runs: Sequence[Run]) -> float | None:
-    hours = [bot.run_hours for run in runs for bot in run.bots if bot.run_hours is not None]
-    return statistics.median(hours) if hours else None
+    """Of all BOTs; None if one did not end."""
+    hours = [bot.run_hours for run in runs for bot in run.bots]
+    known = [item for item in hours if item is not None]
+    return statistics.median(known) if known and len(known) == len(hours) else None
 
 
 def _figure_8(runs: Runs) -> Iterator[Verdict]:

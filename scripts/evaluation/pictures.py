@@ -80,12 +80,15 @@ def _curves(path: Path, title: str, bots: Mapping[str, BotRun]) -> None:
 
 
 def _figure_7(ranks: Path, times: Path, found: Mapping[str, Run]) -> list[Path]:
-    run = found[judging.FIGURE_7A]
-    size = run.bots[0].jobs
-    levels = [round(size * level / 1200) for level in judging.LEVELS]
-    ranks.parent.mkdir(parents=True, exist_ok=True)
-    hours = "hours since the submission"
-    ranks_picture.draw(ranks, judging.courses(run), levels, f"Figure 7(a), {size} jobs each", hours)
+    """Times, and places by Rank if all BOTs have ended."""
+    run, drawn = found[judging.FIGURE_7A], [times]
+    if not run.why_not:
+        size = run.bots[0].jobs
+        levels = [round(size * level / 1200) for level in judging.LEVELS]
+        title, hours = f"Figure 7(a), {size} jobs each", "hours since the submission"
+        ranks.parent.mkdir(parents=True, exist_ok=True)
+        ranks_picture.draw(ranks, judging.courses(run), levels, title, hours)
+        drawn = [ranks, times]
     figure, axes = _new()
     axes.boxplot(
         [
@@ -98,4 +101,4 @@ def _figure_7(ranks: Path, times: Path, found: Mapping[str, Run]) -> list[Path]:
     axes.set_ylim(bottom=0)
     axes.set_title("Figure 7(b)", fontsize=11, loc="left")
     _save(figure, times)
-    return [ranks, times]
+    return drawn

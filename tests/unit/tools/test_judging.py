@@ -55,8 +55,22 @@ def test_an_order_that_must_be_proven_needs_seeds(seeds: int, word: str) -> None
         for place, (name, hours) in enumerate({"B4": 1, "B1": 2, "B3": 3, "B2": 4}.items())
     ]
     assert words(runs, "8")["order of turnaround"] == word
-    swapped = [replace(item, name={"B4": "B2", "B2": "B4"}.get(item.name, "B1")) for item in runs]
-    assert words(swapped, "8")["order of turnaround"] != "pass"
+    swap = {"B4": "B2", "B2": "B4", "B1": "B3", "B3": "B1"}
+    swapped = [replace(item, name=swap[item.name]) for item in runs]
+    assert words(swapped, "8")["order of turnaround"] == {"pass": "fail"}.get(word, word)
+
+
+def test_ranks_are_not_judged_while_a_bot_of_them_has_no_end() -> None:
+    ended = [
+        BotRun(12, 0, 3.0 + n, 0.0, 0.0, [(12, 0.0), (10, 1.0 + n), (5, 2.0 + n), (0, 3.0 + n)])
+        for n in range(50)
+    ]
+    few = [run("7", f"{bots} BOTs", *ended[:bots]) for bots in (1, 10, 20, 30, 40)]
+    without_end = BotRun(12, 0, None, 0.0, 0.0, [(12, 0.0)])
+    runs = [*few, run("7", "50 BOTs", *ended[1:], without_end)]
+    assert {item.word for item in verdicts(runs, "now")} == {"open"}
+    runs = [*few, run("7", "50 BOTs", *ended)]
+    assert "open" not in {item.word for item in verdicts(runs, "now")}
 
 
 def test_a_bot_of_a_queue_begins_when_1000_of_1200_jobs_are_left() -> None:
