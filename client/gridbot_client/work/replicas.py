@@ -414,7 +414,12 @@ class HeldReplicas:
 
     def _push_recovered(self, held: Held, rejection: Rejection | None) -> None:
         """Push what an earlier run has committed; if that is not whole, the replica runs again."""
-        held.report = spool.recovered(held.slot)
+        try:
+            held.report = spool.recovered(held.slot, partial(_check_stop, held.stop))
+        except Stopped:
+            if held.is_dropped:
+                raise
+            return  # the client leaves: the next run reads it
         with self.changed:
             if held.is_dropped:
                 raise Stopped
@@ -469,6 +474,12 @@ class HeldReplicas:
             elif held.report is None:
                 held.stage = Stage.WAITING
             self.start_ready()
+
+
+def _check_stop(stop: Stop) -> None:
+    """Raise Stopped once the stop is requested."""
+    if stop.is_asked:
+        raise Stopped
 
 
 def _committed(slot: ReplicaSlot, report: Report) -> Report:

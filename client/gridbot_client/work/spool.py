@@ -13,7 +13,9 @@ report goes, and goes again until the server acknowledges it.  Errors on the way
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+from collections.abc import Callable
 from contextlib import suppress
 
 from gridbot_client.filesystem import sync_directory
@@ -37,14 +39,14 @@ def commit(slot: ReplicaSlot, report: Report) -> None:
     slot.save_report(report, durable=is_durable)
 
 
-def recovered(slot: ReplicaSlot) -> Report | None:
+def recovered(slot: ReplicaSlot, go_on: Callable[[], None] = lambda: None) -> Report | None:
     """The report that an earlier run has committed; None if there is none.
 
     One that is torn, or of which an output is not whole, counts no more and is removed.  Reads all
-    outputs, which may take minutes.
+    outputs, which may take minutes: `go_on` is called amid that, and may raise to end it.
     """
     report = slot.report()
-    if report and all(_is_whole(slot, output) for output in report.outputs):
+    if report and all(_is_whole(slot, output, go_on) for output in report.outputs):
         return report
     with suppress(OSError):  # its replica runs again all the same
         slot.forget_report()
@@ -73,11 +75,26 @@ def _sync_outputs(slot: ReplicaSlot, report: Report) -> None:
             sync_directory(folder)
 
 
-def _is_whole(slot: ReplicaSlot, output: Output) -> bool:
+def _is_whole(slot: ReplicaSlot, output: Output, go_on: Callable[[], None]) -> bool:
     if output.content is not None:
         return True
     try:
         with outputs.open_output(slot, output.name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == output.sha256
+            read = _Interruptible(file, go_on)
+            return hashlib.file_digest(read, "sha256").hexdigest() == output.sha256
     except OSError:
         return False
+
+
+class _Interruptible:
+    """A file as `hashlib.file_digest` reads it; each time something is called, which may raise."""
+
+    def __init__(self, file: io.BufferedReader, go_on: Callable[[], None]) -> None:
+        self._file, self._go_on = file, go_on
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:
+        self._go_on()
+        return self._file.readinto(buffer)
