@@ -129,9 +129,10 @@ class Slurmrestd:
             text = f"{self._url}{path} answers {status}: {shown!r}"
             raise GridError(text, is_lasting=400 <= status < 500) from None
         if status != 200 or document.get("errors"):
-            words = said(document) or f"status {status}"
-            is_lasting = not slurm_states.AWAY.search(words)
-            raise GridError(f"{self._url}{path}: {words}", is_lasting=is_lasting)
+            words = said(document)
+            is_lasting = not slurm_states.AWAY.search(words) if words else 400 <= status < 500
+            text = f"{self._url}{path}: {words or f'status {status}'}"
+            raise GridError(text, is_lasting=is_lasting)
         return document
 
     def _token(self) -> str:
