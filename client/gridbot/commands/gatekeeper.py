@@ -116,7 +116,7 @@ def gatekeeper(
     with _locked(data):
         jobs = _jobs(data / "jobs.db")
         files = JobFiles(data / "files")
-        files.sweep(jobs.ids())
+        files.sweep(jobs.ids(), {job.id for job in jobs.unended()})
         settings = RoundSettings(server, kept=keep)
         rounds = Rounds(jobs, files, owners.accounts, settings)
         rest = ArcRest(jobs, files, GatekeeperLimits(max_jobs, max_input << 20))

@@ -162,10 +162,14 @@ class JobFiles:
         """Delete the files of a job."""
         shutil.rmtree(self._folder / id, ignore_errors=True)
 
-    def sweep(self, ids: set[str]) -> None:
-        """Delete what jobs left that are not among these."""
+    def sweep(self, ids: set[str], unended: set[str]) -> None:
+        """Delete what jobs left that are not among these, and inputs of those that have ended."""
         for entry in self._folder.iterdir():
-            if entry != self._parts and entry.name not in ids:
+            if entry == self._parts or entry.name in unended:
+                continue
+            if entry.name in ids:
+                self.drop_inputs(entry.name)
+            else:
                 self.remove(entry.name)
 
     @contextmanager

@@ -20,7 +20,7 @@ from gridbot.gatekeeper.reading import reread
 from gridbot.gatekeeper.states import ENDED, ArcState, JobEnd
 
 _WAIT_SECONDS = 30.0  # for another thread that writes
-_NOTED_SECONDS = 60.0  # how often the time in service is written; a crash loses no more
+_NOTED_SECONDS = 60.0  # how often the time in service is written, or after each share of a round
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (
     id text PRIMARY KEY,

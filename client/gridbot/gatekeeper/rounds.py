@@ -192,6 +192,7 @@ class Rounds:
         return has_more
 
     def _bring_on_all(self, key: Path | None, jobs: list[ListedJob], *, may_submit: bool) -> bool:
+        self._jobs.note_age()
         for job in filter(self._is_over, jobs):  # whatever is with key and server
             self._step(job, partial(self._end_unsubmitted, job))
         if key is None or self._key_pauses.covers(key):
