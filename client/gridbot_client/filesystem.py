@@ -9,6 +9,7 @@ from pathlib import Path
 
 # What fsync says of a directory where a file system syncs none.
 _SYNCS_NONE = (errno.EINVAL, errno.ENOTSUP)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync_directory(path: Path) -> None:
@@ -29,7 +30,14 @@ def sync_directory(path: Path) -> None:
 def time_at(folder: Path) -> float:
     """Seconds since 1970 by the clock that dates a folder's files, perhaps another machine's.
 
-    A file is touched there, without a name.  Raises OSError.
+    A file is touched there, without a name; where there is no room for one, the folder is.  Raises
+    OSError.
     """
-    with tempfile.TemporaryFile(dir=folder) as touched:
-        return os.fstat(touched.fileno()).st_mtime
+    try:
+        with tempfile.TemporaryFile(dir=folder) as touched:
+            return os.fstat(touched.fileno()).st_mtime
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+    os.utime(folder)
+    return folder.stat().st_mtime

@@ -6,9 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gridbot_client
+import gridbot_policies
+import gridbot_server
+import gridbot_simulator
 from gridbot_simulator.world.simulation import BotCourse, Ran, Scenario, Simulation
 
 from .experiments import Era, Experiment
@@ -114,15 +119,24 @@ def _thinned(left: Sequence[tuple[float, int]], size: int) -> Iterator[tuple[int
 
 
 def _digest(scenario: Scenario) -> str:
-    """A digest of all that a simulation begins with."""
+    """A digest of all that a simulation begins with, and of the code that simulates it."""
     parts: Iterable[object] = (
         scenario.submissions, scenario.hosts, scenario.seed, scenario.begins_at,
         scenario.answers_today, scenario.aborts, scenario.finds_silent, scenario.slots,
     )  # fmt: skip
-    digest = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(_digest_of_code(), digest_size=8)
     for part in parts:
         digest.update(repr(part).encode())
     return digest.hexdigest()
+
+
+@cache
+def _digest_of_code() -> bytes:
+    digest = hashlib.blake2b()
+    for package in (gridbot_client, gridbot_policies, gridbot_server, gridbot_simulator):
+        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.digest()
 
 
 class Kept:

@@ -100,3 +100,19 @@ def test_a_migration_that_was_killed_half_way_is_made_by_the_next_start(
     conn.execute("DROP FUNCTION kill CASCADE")
     assert len(db.migrate(conn)) == back
     assert _schema(conn) == whole
+
+
+def test_a_bot_that_was_signed_without_its_row_for_windows_is_to_be_signed_anew(
+    conn: PostgresConnection,
+) -> None:
+    _before(conn, 69)
+    alice = make_owner(conn, "alice")
+    row = '{"where": "%s"}'
+    signed = {
+        place: make_bot(conn, alice, manifest=row % place, boinc='{"scripts": ["#!/bin/sh"]}')
+        for place in ("windows-x86_64", "linux-x86_64")
+    }
+    db.migrate(conn)
+    query = "SELECT boinc IS NULL, boinc_unsuitable IS NULL, policy_version FROM bot WHERE id = %s"
+    found = [conn.execute(query, [bot]).fetchone() for bot in signed.values()]
+    assert found == [(True, False, 2), (False, True, 1)]

@@ -151,8 +151,8 @@ def check_scripts(manifest: Manifest, scripts: Sequence[str]) -> None:
     """
     if tuple(scripts) != _rendered(manifest):
         raise BadApplication(
-            "the script is not this BOT's, or another version of GridBot made it, or of the compiler"
-            " for Windows"
+            "the script is not this BOT's, or another version of GridBot or of the compiler for"
+            " Windows made it"
         )
 
 

@@ -55,10 +55,13 @@ def build() -> bytes:
             if source.name.endswith((".c", ".h")):
                 (folder / source.name).write_bytes(source.read_bytes())
         sources = sorted(path.name for path in folder.glob("*.c"))
-        made = subprocess.run(
-            [compiler, *_OPTIONS, "-o", "shim.exe", *sources],
-            cwd=folder, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS,
-        )  # fmt: skip
+        try:
+            made = subprocess.run(
+                [compiler, *_OPTIONS, "-o", "shim.exe", *sources],
+                cwd=folder, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unsuitable(f"{COMPILER} cannot build what runs it: {error}") from None
         if made.returncode:
             raise Unsuitable(f"{COMPILER} cannot build what runs it: {made.stderr[-500:]}")
         return (folder / "shim.exe").read_bytes()
