@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-import smtplib
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gridbot_server.cycles.notices.address import Mailbox
-from gridbot_server.cycles.notices.delivery import Mail
+from gridbot_server.cycles.notices.delivery import MAIL_REFUSED, Mail
 from gridbot_server.settings import Settings
 from gridbot_server.signing.keys import token_hash
 from gridbot_server.storage import rows, sql
@@ -52,10 +51,10 @@ def run_once(conn: Connection, settings: Settings) -> int:
         if rows.has_row(conn, SQL["promise"], promised):
             try:
                 _mail(asked, code, settings).send(settings)
-            except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
+            except MAIL_REFUSED as error:
                 _complain(error)
                 continue
-            except (OSError, smtplib.SMTPException) as error:
+            except OSError as error:  # as all of SMTP's errors are
                 _complain(error)
                 break
         conn.execute(SQL["settle"], {"id": asked.id})

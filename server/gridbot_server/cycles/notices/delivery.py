@@ -112,6 +112,10 @@ def _post(
         raise NotDelivered(f"it answered {status}")
 
 
+MAIL_REFUSED = smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError
+"""What `Mail.send` raises where the relay is there, and does not take this mail."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mail:
     """What is mailed; who gets it twice with one id may drop the second."""
