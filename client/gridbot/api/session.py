@@ -120,10 +120,9 @@ class Session:
         """Create a BOT; what the arguments mean stands at `Submission`.
 
         Sizes are MB or texts such as "2GB"; `time` is seconds or "10m".  All input is checked
-        before anything is sent.  Repeating the call with the same
-        `idempotency_key` continues the submission or returns the same BOT.  `told` gets the error
-        while the server is away, for two minutes at most.  Raises BadInput,
-        PolicyError, Refused or ServerAway.
+        before anything is sent.  Repeating the call with the same `idempotency_key` continues the
+        submission or returns the same BOT.  `told` gets the error while the server is away, for
+        two minutes at most.  Raises BadInput, PolicyError, Refused or ServerAway.
         """
         given = locals()  # the arguments are the fields of a submission
         fields = {item.name: given[item.name] for item in dataclasses.fields(Submission)}

@@ -18,4 +18,7 @@ imitated.
 After each step `invariants.py` looks at the tables, as `storage/sql/invariants.sql` does, and
 `witness.py` compares what somebody was told with what is there.  `shrink.py` finds a short list
 of faults with which a seed still fails.
+
+With `mirror.py` PostgreSQL does what the database in memory does: each statement must give the same
+rows in both.
 """

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import with_proofs
+from tests.full_disk import longest_file
 
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import Room, Stage
@@ -117,17 +117,6 @@ def machine_on(folder: Folder) -> Iterator[Machine]:
 def machine(folder: Folder) -> Iterator[Machine]:
     with machine_on(folder) as made:
         yield made
-
-
-@contextmanager
-def longest_file(most_bytes: int) -> Iterator[None]:
-    """What this process writes beyond that fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_replica_whose_outputs_cannot_be_kept_fails_and_gives_its_cpu_to_the_next(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import resource
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.full_disk import longest_file
 
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.work.cache import Cache
@@ -131,17 +131,6 @@ def test_what_an_interrupted_download_left_stays_where_the_shared_file_is_wrong(
     assert not SharedCache(site, PLENTY).take("in", ref(DATA), part)
     assert part.read_bytes() == DATA[:5]
     assert set(tmp_path.iterdir()) == {part, site}
-
-
-@contextmanager
-def longest_file(most_bytes: int) -> Iterator[None]:
-    """What this process writes beyond that fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_copy_that_fails_in_the_middle_leaves_nothing_that_a_download_continues(
